@@ -52,7 +52,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 # The same for python/tarantella, from below to above; the longest name that a path begins with is its room.
 _JOB = ("_core", "_job/", "_names", "_exchange")
-_DATA = (*_JOB, "_backend/backend", "_backend/fresh_thread", "_backend/load", "data/", "keras/private")
+_DATA = (*_JOB, "_backend/backend", "_backend/steps", "_backend/load", "data/", "keras/private")
 _MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
 _CALLS = (
@@ -73,14 +73,14 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "_job/": ("_core", "_installed"),
     "_exchange": ("_core", "_job/"),
     "keras/private": (),
-    "_backend/": _JOB,
+    "_backend/": (*_JOB, "keras/private"),
     "data/": _DATA,
-    "data/tf_data/": (*_DATA, "_backend/tensorflow/operations", "_backend/tensorflow/xla"),
+    "data/tf_data/": (*_DATA, "_backend/tensorflow/plans", "_backend/tensorflow/steps", "_backend/tensorflow/xla"),
     "keras/__init__": ("keras/callbacks/",),
     "keras/hooks": ("_job/", "keras/private"),
     "keras/training": _DATA,
     "keras/replicas": (*_DATA, "keras/hooks"),
-    "keras/step/": (*_STEP, "_backend/gradients/", "_backend/steps/"),
+    "keras/step/": (*_STEP, "_backend/steps", "_backend/steps/"),
     "keras/epoch/": _MODEL,
     "keras/h5_files": ("keras/hooks",),
     "keras/written": _MODEL,

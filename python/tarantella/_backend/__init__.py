@@ -15,8 +15,7 @@ from .._job import log
 from .._job.groups import Group
 
 if TYPE_CHECKING:
-    from .gradients import Gradients, Step, TrainedModel
-    from .steps import Hook, RunStep
+    from .steps import Gradients, Hook, RunStep, Step, TrainedModel
 
 # The names of Keras's backends, and of the packages that they need.
 _BACKENDS = ("tensorflow", "jax")
@@ -50,10 +49,6 @@ class Backend(Protocol):
     @property
     def assigns_in_steps(self) -> bool:
         """Whether a step may assign variables that Keras's trainer does not know of."""
-
-    @property
-    def end_of_data(self) -> tuple[type[Exception], ...]:
-        """The classes of the errors that a function of steps raises where the data have ended."""
 
     @property
     def checkpoint_writers(self) -> Sequence[tuple[type, str, Callable[..., tuple[str, Callable[[], Any]]]]]:
@@ -100,16 +95,19 @@ class Backend(Protocol):
     def without_repeats(self, value: Any) -> Any:
         """A sparse value with each row once, repeated rows added in a fixed order; any other value as it is."""
 
-    def sum_over_ranks(self, owner: Any, what: str, values: Any) -> Any:
+    def sum_over_ranks(
+        self,
+        owner: Any,
+        what: str,
+        values: Any,
+        differentiable: bool = False,
+        context: Callable[[], Any] = ...,
+    ) -> Any:
         """The sum over the ranks of a small float32 or float64 tensor of known shape. Collective.
 
-        `what` tells an owner's sums apart.
-        """
-
-    def differentiable_sum(self, owner: Any, what: str, values: Any, context: Callable[[], Any] = ...) -> Any:
-        """`sum_over_ranks` whose gradient is the sum of all ranks' gradients. Collective.
-
-        `context` returns what carries it, by default that of the job, and is kept for ever.
+        `what` tells an owner's sums apart. With `differentiable`, the gradient is the sum of all ranks' gradients, a
+        collective, too; otherwise there is none. `context` returns what carries the sum, by default that of the job,
+        and is kept for ever.
         """
 
     def gather_rows(
@@ -117,15 +115,12 @@ class Backend(Protocol):
     ) -> tuple[list[Any], list[Any]]:
         """How many rows of each part each rank has, and the rows of all ranks, in rank order. Collective.
 
-        The parts are dense tensors. Where `empty`, a scalar bool or None, is true, this rank has none. If `share` is
-        None, the gradient is the sum of the ranks' gradients, a collective, too. With `share`, a scalar of float64,
-        every rank computes the same result and weighs it by `share`; the gradient is then this rank's divided by it.
-        `number` is that of the training step, or None: where ranks are in different steps, MismatchError ends the job.
-        `what` names the rows in errors.
+        The parts are dense tensors; masks and logits that Keras has attached to them travel along. Where `empty`, a
+        scalar bool or None, is true, this rank has none. If `share` is None, the gradient is the sum of the ranks'
+        gradients, a collective, too. With `share`, a scalar of float64, every rank computes the same result and weighs
+        it by `share`; the gradient is then this rank's divided by it. `number` is that of the training step, or None:
+        where ranks are in different steps, MismatchError ends the job. `what` names the rows in errors.
         """
-
-    def shows_logits(self, tensor: Any) -> bool:
-        """Whether what `gather_rows` makes of a tensor shows Keras the logits that it is made of."""
 
     def why_not_gathered(self, part: Any) -> str:
         """Why `gather_rows` does not take this part, as the end of a sentence; "" if it does."""
@@ -166,9 +161,6 @@ class Backend(Protocol):
 
     def is_used(self, tensor: Any) -> bool:
         """In a trace: whether anything is computed from the tensor."""
-
-    def type_of(self, part: Any) -> Any:
-        """The type of a tensor, dense or not, with any number of rows: axis 0 is None. A scalar has none."""
 
     def strategy_of(self, model: Any) -> str:
         """The name of the framework's own way to train a model on several devices that is set, "" where none is."""

@@ -1,9 +1,14 @@
-"""What runs in the place of Keras's steps, and how a backend calls it."""
+"""What the front and a backend say to each other of a step: how it runs, and what becomes of its gradients."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
+
+import keras
 
 # An owner, the name of its method, and what makes the hook of this method.
 Hook = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
@@ -26,3 +31,114 @@ class Call(Protocol):
 
     def __call__(self, data: Any, undo: Undo | None = None) -> Any:
         """Runs it on data and returns its logs or outputs."""
+
+
+class Step(Protocol):
+    """What a backend asks of the step whose gradients it sums."""
+
+    is_keras_own: bool  # whether the step itself is Keras's
+    is_eager: bool  # whether it runs at once, and is not traced
+    is_sum: bool  # whether the ranks' losses add up; they are means otherwise
+    static_rows: tuple[int, ...]  # the numbers of rows of the parts of its batch, as far as they are known
+    captured: object  # what functions that are traced in the step capture of it
+
+    @property
+    def is_empty(self) -> Any:
+        """Whether this rank has no rows, a scalar bool; None where that cannot happen."""
+
+    @property
+    def step_number(self) -> Any:
+        """Which training step this is, a scalar of int64; None where ranks need not compare it."""
+
+    def fraction(self, dtype: Any) -> Any:
+        """The rows of this rank divided by those of all, a scalar."""
+
+    def weight(self, dtype: Any) -> Any:
+        """What the gradient of this rank's loss is multiplied by before the sum, a scalar."""
+
+    def call_index(self, owner: Any) -> int:
+        """How often this was called for `owner` before, in this step."""
+
+
+class State(Protocol):
+    """What is kept of the gradients of a model from step to step. Variables are named by `key`."""
+
+    traced_for: object  # tells functions that are traced in the model's steps from others
+    summed: set[int]  # variables that tapes have summed in any step
+    known_as_summed: dict[int, Any]  # 1 for those that tapes have summed in the present function of steps
+    numbers: Any  # a variable that is read by whatever has to run after the end of a step
+    end: Any  # what owns the plans of the end of a step
+
+    @property
+    def reductions(self) -> Sequence[Any]:
+        """What owns plans, by the number of a call for the same variables in a step."""
+
+    def reduction(self, number: int) -> Any:
+        """The item of `reductions`, made where it is new."""
+
+    def note_summed(self, variables: set[int]) -> None:
+        """Sets `known_as_summed`, once the trace has ended."""
+
+
+class TrainedModel(Protocol):
+    """What a backend asks of the model that a step trains."""
+
+    checks_gradients: bool  # whether a gradient that is not finite ends the job
+
+    @property
+    def state(self) -> State:
+        """What is kept of its gradients."""
+
+    def variables(self) -> dict[int, Any]:
+        """Those whose gradients are summed, by `key`: the model's, its optimizers', the framework's own in layers."""
+
+    def trainable_variables(self) -> list[Any]:
+        """Those by which Keras's own steps take gradients, in their order."""
+
+    def optimizer_counts(self) -> list[Any]:
+        """The variables that count the updates of its optimizers."""
+
+    def alias_owner(self, variables: Sequence[Any]) -> Any:
+        """The optimizer that applies gradients as Keras does and keeps none, None if there is none."""
+
+
+class Gradients(Protocol):
+    """The gradients of one step, made by `Backend.step_gradients`."""
+
+    def local(self) -> AbstractContextManager[None]:
+        """Meanwhile nothing is summed."""
+
+    def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """What an optimizer applies in the step: sums over the ranks, alike on all of them. Collective."""
+
+    def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """The sums of gradients that no tape has summed, each rank's times its weight. Collective.
+
+        Raises ValueError for gradients that are summed.
+        """
+
+    def end(self) -> None:
+        """At the end of the step: finds ranks that have left out a gradient or an update alone. Collective.
+
+        Raises MismatchError there.
+        """
+
+
+def key(source: Any) -> int:
+    """What tells variables apart, Keras's or the framework's inside."""
+    return id(source.value) if isinstance(source, keras.Variable) else id(source)
+
+
+def known_rows(batch: Any) -> tuple[int, ...]:
+    """The numbers of rows of a batch's parts that a trace knows, sorted."""
+    found = set()
+    for leaf in keras.tree.flatten(batch):
+        with contextlib.suppress(ValueError):  # of a part of unknown rank
+            found |= {leaf.shape[0]} if len(getattr(leaf, "shape", ())) else set()
+    return tuple(sorted(found - {None}))
+
+
+def in_fresh_thread(function: Callable[[], Any]) -> Any:
+    """Runs `function` eagerly, outside of any trace and any call of a layer, and returns or raises what it does."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()

@@ -105,9 +105,12 @@ def part(name: str, kind: int = PART) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def step(name: str, function: Callable[..., Any], is_end: Callable[[Exception], bool]) -> Callable[..., Any]:
-    """Wraps `function` so that each call is recorded as a step, except a call whose error is the end of the data, by
-    `is_end`."""
+# The names of the errors by which a function of steps says that the data have ended; the second is TensorFlow's.
+_END_OF_DATA = ("StopIteration", "OutOfRangeError")
+
+
+def step(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps `function` so that each call is recorded as a step, except one that finds no more data."""
     core = _core
 
     def run(*args: Any) -> Any:
@@ -116,7 +119,7 @@ def step(name: str, function: Callable[..., Any], is_end: Callable[[Exception], 
         try:
             return function(*args)
         except Exception as error:
-            forget = is_end(error)
+            forget = type(error).__name__ in _END_OF_DATA
             raise
         finally:
             core.timeline_end(number, forget)

@@ -40,7 +40,8 @@ def _moments(self: Any, inputs: Any, mask: Any = None) -> Any:
     channels = int(mean.shape[0])
     parts = ops.concatenate([mean, variance + ops.square(mean)]) / runtime.get_size()
     # Without the layer's name, which may differ: Keras numbers the layers of each process.
-    parts = backend.differentiable_sum(self, "moments of SyncBatchNormalization", parts, _context)
+    what = "moments of SyncBatchNormalization"
+    parts = backend.sum_over_ranks(self, what, parts, differentiable=True, context=_context)
     mean, squares = parts[:channels], parts[channels:]
     whole = (mean, ops.maximum(squares - ops.square(mean), 0.0))
     return tuple(ops.reshape(ops.cast(new, old.dtype), old.shape) for new, old in zip(whole, local, strict=True))

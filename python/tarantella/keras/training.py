@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from .._backend.fresh_thread import in_fresh_thread
+from .._backend.steps import in_fresh_thread
 from .._job import runtime
 from . import private
 

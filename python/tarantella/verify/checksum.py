@@ -25,7 +25,7 @@ class Rows:
         """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are padding and are ignored."""
         leaves = [leaf for leaf in tree.flatten(data) if has_rows(leaf)]
         count = tf_data.slicer.rows_of(leaves[0]) if count is None else count
-        total = tf_data.row_checksum.checksum_of_rows(leaves)
+        total = tf_data.slicer.checksum_of_rows(leaves)
         self._count.assign_add(count)
         self._checksum.assign_add(ops.where(count > 0, total, ops.zeros_like(total)))
 

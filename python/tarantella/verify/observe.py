@@ -18,7 +18,7 @@ import keras
 import numpy as np
 from keras import tree
 
-from .._backend.fresh_thread import in_fresh_thread
+from .._backend.steps import in_fresh_thread
 from .._job import log
 from .._job.environment import layout
 from ..data.rows import MicroBatch

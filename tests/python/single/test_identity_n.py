@@ -10,7 +10,7 @@ tf = pytest.importorskip("tensorflow")
 from tensorflow.python.eager import context  # noqa: E402
 
 from tarantella._backend.tensorflow import plans, reduce  # noqa: E402
-from tarantella._backend.tensorflow.operations import operations  # noqa: E402
+from tarantella._backend.tensorflow.plans import operations  # noqa: E402
 
 
 def test_its_outputs_are_its_inputs_of_any_dtype_and_shape() -> None:

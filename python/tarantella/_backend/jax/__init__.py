@@ -10,7 +10,7 @@ import warnings
 import jax
 
 from .reduce import StepGradients as step_gradients
-from .reduce import allreduce, differentiable_sum, gather_rows, gradient_hooks, sum_over_ranks
+from .reduce import allreduce, gather_rows, gradient_hooks, sum_over_ranks
 from .steps import (
     beginning,
     comes_from_inputs,
@@ -22,13 +22,11 @@ from .steps import (
     rows,
     run_step,
     sandboxed,
-    shows_logits,
     stand_in,
     step_hooks,
     strategy_of,
     sync,
     trace,
-    type_of,
     variables_outside,
     why_not_compiled,
     why_not_gathered,
@@ -42,8 +40,6 @@ __all__ = [
     "checkpoint_writers",
     "comes_from_inputs",
     "current_trace",
-    "differentiable_sum",
-    "end_of_data",
     "gather_rows",
     "gradient_hooks",
     "gradients",
@@ -53,7 +49,6 @@ __all__ = [
     "rows",
     "run_step",
     "sandboxed",
-    "shows_logits",
     "stand_in",
     "step_errors",
     "step_gradients",
@@ -62,7 +57,6 @@ __all__ = [
     "sum_over_ranks",
     "sync",
     "trace",
-    "type_of",
     "variables_outside",
     "why_not_compiled",
     "why_not_gathered",
@@ -74,5 +68,4 @@ warnings.filterwarnings("ignore", "Explicitly requested dtype (int|float)64 requ
 
 assigns_in_steps = False  # what a traced step assigns and does not return is lost
 checkpoint_writers = ()
-end_of_data: tuple[type[Exception], ...] = (StopIteration,)
 step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, jax.errors.JAXTypeError)

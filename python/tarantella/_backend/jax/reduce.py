@@ -16,8 +16,7 @@ from ..._job import runtime
 from ..._job.groups import Group
 from ..._names import short_name_of
 from .. import plans
-from ..gradients import Step, TrainedModel
-from ..steps import Hook
+from ..steps import Hook, Step, TrainedModel
 from .steps import current_trace
 
 _LIBRARY = Path(__file__).parents[2] / "libtarantella_jax.so"
@@ -58,7 +57,7 @@ def allreduce(
 
 
 class StepGradients:
-    """The gradients of one step: see `_backend.gradients.Gradients`."""
+    """The gradients of one step: see `_backend.steps.Gradients`."""
 
     def __init__(self, step: Step, model: TrainedModel) -> None:
         self._step, self._model = step, model
@@ -128,17 +127,21 @@ def _value_and_grad(find: Callable[[], StepGradients | None], original: Callable
     return value_and_grad
 
 
-def sum_over_ranks(owner: Any, what: str, values: Any) -> Any:
+def sum_over_ranks(
+    owner: Any,
+    what: str,
+    values: Any,
+    differentiable: bool = False,
+    context: Callable[[], Any] = runtime.context,
+) -> Any:
+    if differentiable:
+        raise NotImplementedError(f"{what}: sums with a gradient run on Keras's tensorflow backend only so far")
     if current_trace() is None:
         values = np.asarray(values)
-        return runtime.context().allreduce(values.ravel(), what).reshape(values.shape)
+        return context().allreduce(values.ravel(), what).reshape(values.shape)
     tensors = [(what, str(values.dtype), tuple(values.shape))]
-    plan = plans.plan(owner, (what, str(values.dtype)), what, tensors, runtime.context())
+    plan = plans.plan(owner, (what, str(values.dtype)), what, tensors, context())
     return _sums(plan, [jax.lax.stop_gradient(values)])[0]
-
-
-def differentiable_sum(owner: Any, what: str, values: Any, context: Any = None) -> Any:
-    raise NotImplementedError(f"{what}: sums with a gradient run on Keras's tensorflow backend only so far")
 
 
 def gather_rows(what: str, parts: Any, share: Any, empty: Any, number: Any) -> tuple[list[Any], list[Any]]:

@@ -100,10 +100,6 @@ def why_not_gathered(part: Any) -> str:
     return "" if hasattr(part, "shape") and len(part.shape) else "has no axis of rows"
 
 
-def shows_logits(tensor: Any) -> bool:
-    return False
-
-
 def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
     first = next(iterator, None)
     return first, iter(()) if first is None else itertools.chain([first], iterator)
@@ -111,10 +107,6 @@ def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]
 
 def recorded_or_replayed(tensor: Any) -> Any:
     return tensor
-
-
-def type_of(part: Any) -> Any:
-    return keras.KerasTensor((None, *part.shape[1:]), keras.backend.standardize_dtype(part.dtype))
 
 
 def _missing() -> NoReturn:

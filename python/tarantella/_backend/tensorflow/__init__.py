@@ -5,16 +5,17 @@ from __future__ import annotations
 import tensorflow as tf
 
 from .checkpoints import checkpoint_writers
-from .gather import gather_rows, shows_logits, why_not_gathered
+from .gather import gather_rows, why_not_gathered
 from .gradients import StepGradients as step_gradients
 from .gradients import allreduce
-from .reduce import differentiable_sum, sum_over_ranks, without_repeats
+from .reduce import sum_over_ranks, without_repeats
 from .sandbox import look_ahead, recorded_or_replayed, rows, sandboxed
 from .steps import (
     assigns_in_steps,
     beginning,
     comes_from_inputs,
     current_trace,
+    gradients,
     is_used,
     run_step,
     stand_in,
@@ -22,10 +23,9 @@ from .steps import (
     strategy_of,
     sync,
     trace,
-    type_of,
+    variables_outside,
 )
 from .tape import gradient_hooks
-from .variables import gradients, variables_outside
 from .xla import why_not_compiled
 
 __all__ = [
@@ -35,8 +35,6 @@ __all__ = [
     "checkpoint_writers",
     "comes_from_inputs",
     "current_trace",
-    "differentiable_sum",
-    "end_of_data",
     "gather_rows",
     "gradient_hooks",
     "gradients",
@@ -46,7 +44,6 @@ __all__ = [
     "rows",
     "run_step",
     "sandboxed",
-    "shows_logits",
     "stand_in",
     "step_errors",
     "step_gradients",
@@ -55,12 +52,10 @@ __all__ = [
     "sum_over_ranks",
     "sync",
     "trace",
-    "type_of",
     "variables_outside",
     "why_not_compiled",
     "why_not_gathered",
     "without_repeats",
 ]
 
-end_of_data: tuple[type[Exception], ...] = (StopIteration, tf.errors.OutOfRangeError)
 step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, tf.errors.InvalidArgumentError)

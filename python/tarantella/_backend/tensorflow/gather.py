@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import record
 
 from ..._job import runtime
+from ...keras import private
 from . import plans, xla
-from .operations import operations
-from .variables import counter
+from .plans import counter, operations
 
 # Keras takes the logits of an output from the operation that makes it, where it finds one of these.
 _ACTIVATIONS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.nn.sigmoid}
@@ -33,6 +33,8 @@ def gather_rows(
             f"the rows of all ranks of {what} are gathered, and XLA would have to know how many there are; compile the "
             "model with jit_compile=False"
         )
+    attached = [(i, put, get(part)) for i, part in enumerate(parts) for get, put in _ATTACHED if get(part) is not None]
+    count, parts = len(parts), [*parts, *(each for *_, each in attached)]
     context = runtime.context()
     every = tf.constant(tf.int64.max)
     makers = [_maker(part) for part in parts]
@@ -52,7 +54,9 @@ def gather_rows(
     for each, part in zip(rows, parts, strict=True):
         each.set_shape([None, *part.shape[1:]])
     made = [each if maker is None else maker(each) for each, maker in zip(rows, makers, strict=True)]
-    return tf.unstack(counts), made
+    for (i, put, _), each in zip(attached, made[count:], strict=True):
+        put(made[i], each)
+    return tf.unstack(counts)[:count], made[:count]
 
 
 @functools.cache
@@ -64,8 +68,11 @@ def _maker(part: tf.Tensor) -> Any:
     return _ACTIVATIONS.get(part.op.type) if tf.is_symbolic_tensor(part) else None
 
 
-def shows_logits(tensor: Any) -> bool:
-    return _maker(tensor) is not None
+# How to read what Keras attaches to tensors, and how to attach it. Where an operation shows the logits, it need not be.
+_ATTACHED: tuple[tuple[Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
+    (private.mask_of, private.set_mask),
+    (lambda part: None if _maker(part) else private.logits_of(part), private.set_logits),
+)
 
 
 def why_not_gathered(part: Any) -> str:

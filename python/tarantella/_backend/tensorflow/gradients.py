@@ -19,9 +19,9 @@ from keras import ops
 from ..._job import log, runtime
 from ..._job.groups import Group
 from ..._job.log import abbreviated
-from ..gradients import Step, TrainedModel, key
+from ..steps import Step, TrainedModel, key
 from . import reduce, slices, steps, upstream
-from .variables import counter
+from .plans import counter
 
 
 def allreduce(

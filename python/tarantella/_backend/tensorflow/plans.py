@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import weakref
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from .. import plans
-from .variables import counter
+from ..steps import in_fresh_thread
 
 
 class Plan(NamedTuple):
@@ -96,3 +98,17 @@ def assign_after(tensors: Sequence[tf.Tensor], variable: tf.Variable) -> None:
 def ends_of_runs(owners: Sequence[Any]) -> list[tf.Tensor]:
     """In a graph: tensors that exist once all runs for these owners have ended."""
     return [run.read_value() for owner in owners for run in _runs.get(owner, {}).values()]
+
+
+LIBRARY = str(Path(__file__).parents[2] / "libtarantella_tensorflow.so")
+
+
+@functools.lru_cache(maxsize=1)
+def operations() -> Any:
+    """The functions that call them. Loads them when it is first called."""
+    return tf.load_op_library(LIBRARY)
+
+
+def counter(length: int | None = None) -> tf.Variable:
+    shape = [] if length is None else [length]
+    return in_fresh_thread(lambda: tf.Variable(tf.zeros(shape, tf.int64), trainable=False))

@@ -10,9 +10,9 @@ import tensorflow as tf
 from ..._job import log, runtime
 from ..._job.groups import Group
 from ..._names import short_name_of
-from ..gradients import known_rows
+from ..steps import known_rows
 from . import plans, slices, xla
-from .operations import operations
+from .plans import operations
 from .upstream import ITERATORS
 
 
@@ -141,11 +141,6 @@ def without_repeats(value: Any) -> Any:
     return slices.like(value, tf.math.unsorted_segment_sum(value.values, places, tf.size(rows)), rows)
 
 
-def sum_over_ranks(owner: Any, what: str, values: tf.Tensor) -> tf.Tensor:
-    reduction = None if tf.executing_eagerly() else _plan_of_sum(owner, what, values, runtime.context)
-    return _sum_of(reduction, what, values, xla.latest_call(), runtime.context)
-
-
 def _plan_of_sum(
     owner: Any,
     what: str,
@@ -172,12 +167,18 @@ def _sum_of(
     return total
 
 
-def differentiable_sum(
-    owner: Any, what: str, values: tf.Tensor, context: Callable[[], Any] = runtime.context
+def sum_over_ranks(
+    owner: Any,
+    what: str,
+    values: tf.Tensor,
+    differentiable: bool = False,
+    context: Callable[[], Any] = runtime.context,
 ) -> tf.Tensor:
-    names = (what, f"{what}, gradient")
-    # TensorFlow keeps the function for ever: it must not hold the owner.
+    names = [what, f"{what}, gradient"] if differentiable else [what]
+    # TensorFlow keeps the function below for ever: it must not hold the owner.
     reductions = [None if tf.executing_eagerly() else _plan_of_sum(owner, name, values, context) for name in names]
+    if not differentiable:
+        return _sum_of(reductions[0], what, values, xla.latest_call(), context)
 
     @tf.custom_gradient
     def total(values: tf.Tensor, *after: tf.Tensor) -> Any:

@@ -11,10 +11,9 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from ..fresh_thread import in_fresh_thread
-from .steps import type_of
-from .undo import assigned
-from .variables import counter
+from ..steps import in_fresh_thread
+from .plans import counter
+from .steps import assigned, type_of
 
 # By the names that Keras and TensorFlow give to the state of a generator of random numbers.
 _GENERATORS = ("seed_generator_state", "StateVar")

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from . import plans
-from .operations import LIBRARY, operations
+from .plans import LIBRARY, operations
 
 # The collection of a graph for XLA that holds a result of each call of the core.
 _CALLS = "tarantella_calls"

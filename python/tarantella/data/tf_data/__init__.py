@@ -10,9 +10,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import dataset, from_arrays, from_batches, per_rank, repeats, row_checksum, seeds, slicer
+    from . import dataset, from_arrays, from_batches, per_rank, seeds, slicer, structure
 
-__all__ = ["dataset", "from_arrays", "from_batches", "per_rank", "repeats", "row_checksum", "seeds", "slicer"]
+__all__ = ["dataset", "from_arrays", "from_batches", "per_rank", "seeds", "slicer", "structure"]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import tree
 from numpy.typing import NDArray
 
+from ..._backend.tensorflow.steps import type_of
 from ...keras import private
 from ...keras.private import ArrayDataAdapter
 from .. import host_arrays
@@ -110,6 +111,11 @@ def one_batch(batch: Sequence[Any], rank: int, size: int, positions: bool = Fals
         return PredictBatch(data, tf.constant(places, tf.int64))
     mine, whole_batch, mark = (tf.constant(n, tf.int64) for n in (rows, total, checksum(whole)))
     return micro_batch(data, mine, whole_batch, mark, padded=total < size)
+
+
+def types_of(batch: Any) -> Any:
+    """The types of the parts of a batch, with any number of rows. None stays None."""
+    return tree.map_structure(lambda leaf: None if leaf is None else type_of(leaf), batch)
 
 
 def take_rows(data: Any, rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Internal callbacks that keep ranks in step inside fit, evaluate and predict.
+"""Internal callbacks: those that keep ranks in step inside fit, evaluate and predict, and those that record epochs.
 
 All ranks have the same ones in the same order, whatever callbacks the user passes on each rank.
 """
@@ -10,9 +10,10 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import tree
 
 from ... import _exchange
-from ..._job import runtime
+from ..._job import report, runtime, timeline
 from .. import private, replicas, written
 from ..epoch import end
 
@@ -114,3 +115,32 @@ class Agreement(keras.callbacks.Callback):
     def _agree(self, wish: str) -> None:
         if _exchange.on_any_rank(bool(getattr(self.model, wish)), wish):
             setattr(self.model, wish, True)
+
+
+class _ReportedEpochs(keras.callbacks.Callback):
+    """Tells the launcher of completed epochs: a job that fails between them goes on after a restart."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        report.send(report.PROGRESS, "")
+
+
+class _Epochs(keras.callbacks.Callback):
+    """Has no methods for batches, for which Keras would wait for the result of each step."""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = timeline.span(f"epoch {epoch + 1}")
+        self._epoch.__enter__()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._epoch.__exit__(None, None, None)
+
+
+def with_epochs(callbacks: Any) -> Any:
+    """The callbacks of a fit, with one that tells the launcher and one that records for the timeline, where it is on.
+
+    A CallbackList stays as it is.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    recording = [_Epochs()] if timeline.is_on() else []
+    return [*recording, *tree.flatten(callbacks or []), _ReportedEpochs()]

@@ -15,12 +15,11 @@ from ..._job import log, runtime, timeline
 from ..._job.environment import prints_output
 from ...data import tf_data
 from ...data.adapter import ShardedAdapter
-from ...data.agreement import distributed
-from ...data.input import DataArguments, DistributedInput, input_of, sized, uses_pipelines
+from ...data.input import DataArguments, DistributedInput, distributed, input_of, sized, uses_pipelines
 from .. import files, hooks, limitations, private, training, written
-from ..callbacks import placement
+from ..callbacks import internal, placement
 from ..epoch import drift
-from . import call_data, on_batch, recorded, start, takeover
+from . import call_data, on_batch, start, takeover
 
 _Method = Callable[..., Any]
 
@@ -51,7 +50,7 @@ def fit(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]
 def _fit_alone(
     model: Any, method: _Method, data: DataArguments, validation: DataArguments, given: dict[str, Any]
 ) -> Any:
-    recorded.install(model)
+    takeover.hook_for_timeline(model)
     kept = placement.snapshot_among(placement.in_order(given["callbacks"])) is not None
     if kept and given["validation_split"] and validation.x is None:
         data, validation = call_data.split(data, validation, given["validation_split"])
@@ -68,7 +67,7 @@ def _fit_alone(
         "steps_per_epoch": data.steps,
     }
     asked = given.pop("callbacks")
-    placed = recorded.with_epochs(asked)
+    placed = internal.with_epochs(asked)
     if not kept:
         return method(
             data.x,
@@ -107,7 +106,7 @@ def _fit_together(
     parts = distributed("fit", given, model, _settings(options))
     batches = [each.batches for each in parts]
     start.equalize(model, "train", parts)
-    placed = recorded.with_epochs([drift.BeforeSteps(model), *placement.arrange(model, callbacks)])
+    placed = internal.with_epochs([drift.BeforeSteps(model), *placement.arrange(model, callbacks)])
     limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
     options |= {
@@ -142,7 +141,7 @@ def _fit_with_snapshots(
         _check_snapshots()
         from ..snapshots import session  # most jobs need none of it
 
-        if tf_data.is_dataset(validation) and tf_data.repeats.order_of(validation).seeds:
+        if tf_data.is_dataset(validation) and tf_data.structure.order_of(validation).seeds:
             log.warn_once(
                 "Snapshot: the validation data is shuffled, so its order after a restart is another; leave it in order"
             )
@@ -164,7 +163,7 @@ def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str,
     data = call_data.of_evaluation(given, ours)
     if runtime.get_size() == 1:
         data = sized(data, model)
-        recorded.install(model)
+        takeover.hook_for_timeline(model)
         return method(data.x, data.y, data.batch_size, sample_weight=data.sample_weight, steps=data.steps, **given)
     with start.core_errors():
         return _evaluate_together(model, method, data, ours.get("validates", False), **given)
@@ -194,7 +193,7 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
     data = call_data.of_prediction(given, ours)
     if runtime.get_size() == 1 or not data.distributed:
         data = sized(replace(data, distributed=False), model)
-        recorded.install(model)
+        takeover.hook_for_timeline(model)
         return method(data.x, data.batch_size, steps=data.steps, **given)
     with start.core_errors():
         return _predict_together(model, method, data, ours.get("everywhere", True), **given)

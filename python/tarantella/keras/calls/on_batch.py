@@ -104,7 +104,7 @@ def _start(model: Any, kind: str, micro: Any) -> None:
             _say_apart(start.from_master(model, model.weights))
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
-    specs = tree.map_structure(lambda leaf: None if leaf is None else backend.type_of(leaf), micro.data)
+    specs = tf_data.from_arrays.types_of(micro.data)
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
     rows = None if kind == "predict" else int(micro.numbers[1])
     start.equalize_for_batches(model, kind, lines, micro._replace(data=specs), rows)

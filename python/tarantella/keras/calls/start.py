@@ -1,6 +1,6 @@
 """Before the first step of a call: the model is built, and all ranks start from the same variables. Collective.
 
-`data.agreement` has compared data, arguments and seeds before.
+`data.input` has compared data, arguments and seeds before.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from keras import tree
 from ..._backend import backend
 from ..._job import runtime, timeline
 from ..._job.errors import Error
-from ...data import agreement
-from ...data.input import DistributedInput
+from ...data.input import DistributedInput, agree
 from ...data.rows import MicroBatch, PredictBatch, has_rows
 from .. import hooks, limitations, private, replicas, training
 from ..epoch import drift, end
@@ -55,7 +54,7 @@ def equalize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
 @timeline.part("start")
 def equalize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
     """As `equalize`, before the first of many single batches of the type `spec`, of so many rows."""
-    agreement.agree("a batch", [*lines, *drift.settings()])
+    agree("a batch", [*lines, *drift.settings()])
     _equalize(model, spec, kind)
     limitations.no_xla_where_impossible(model, *{kind} & {"train", "test"})
     limitations.warn(model)

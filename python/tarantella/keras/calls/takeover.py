@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
+from keras import tree
 
 from ..._backend import backend
-from ..._job import log, runtime
+from ..._job import log, runtime, timeline
+from ...data import tf_data
 from ...data.adapter import ShardedAdapter
-from ...data.input import DistributedInput
+from ...data.input import DistributedInput, uses_pipelines
+from ...data.rows import MicroBatch, PaddedMicroBatch, has_rows
 from .. import hooks, limitations, private, training
 from ..epoch import end
 from ..step import across_rows, gradients, losses, metrics, run
-from . import recorded
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 # What runs in the place of a method: `taken(model, method of Keras, arguments, our own options)`.
@@ -129,7 +131,7 @@ def hook_model(model: Any) -> None:
         hooks.hook(compiled, "build", functools.partial(_build, model))
     for each in private.optimizers(model):
         gradients.hook_optimizer(each)
-    recorded.install(model)  # last: around the functions that the hooks before have made
+    hook_for_timeline(model)  # last: around the functions that the hooks before have made
 
 
 def _install_compiled(model: Any) -> None:
@@ -194,3 +196,32 @@ def validation_batches(model: Any, given: dict[str, Any]) -> ShardedAdapter | No
         del given[name]
     batches: ShardedAdapter = found.batches
     return batches
+
+
+_NAMES = {"train": "train step", "test": "test step", "predict": "predict step"}
+
+
+def hook_for_timeline(model: Any) -> None:
+    """Records the steps of a Keras model, and the batches of its training. Idempotent."""
+    if not timeline.is_on():
+        return
+    if uses_pipelines() and hooks.hook(model, "train_step", _marked, "timeline"):
+        model.train_function = None
+    for kind in _NAMES:
+        if hooks.hook_functions(model, kind, functools.partial(timeline.step, _NAMES[kind]), "timeline"):
+            setattr(model, f"{kind}_function", None)
+
+
+def _marked(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def train_step(batch: Any) -> Any:
+        return original(tf_data.slicer.mark_arrival(batch, _rows(batch)))
+
+    return train_step
+
+
+def _rows(batch: Any) -> Any:
+    """This rank's rows of a batch; 0 where nothing tells them."""
+    if isinstance(batch, (MicroBatch, PaddedMicroBatch, tf_data.per_rank.PerRankBatch)):
+        return batch.rows
+    leaves = [leaf for leaf in tree.flatten(batch) if has_rows(leaf)]
+    return tf_data.slicer.rows_of(leaves[0]) if leaves else 0

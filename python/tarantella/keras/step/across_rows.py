@@ -253,7 +253,8 @@ def _moments(layer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         total = mean * (count + little)
         squares = variance * (count + little) + 2 * mean * total - mean * mean * count
         parts = step.zero_if_empty(ops.concatenate([count, total, squares]))
-        parts = backend.differentiable_sum(layer, f"moments {step.call_index(layer)} of {layer.name!r}", parts)
+        what = f"moments {step.call_index(layer)} of {layer.name!r}"
+        parts = backend.sum_over_ranks(layer, what, parts, differentiable=True)
         count, total, squares = ops.split(parts, [1, 1 + channels])
         mean = total / (count + little)
         variance = (squares - 2 * mean * total + mean * mean * count) / (count + little)

@@ -9,7 +9,6 @@ Whether rows can be gathered is decided once for each kind of rows, by all ranks
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -20,7 +19,7 @@ from ... import _exchange
 from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.environment import integer
-from .. import private, training
+from .. import training
 from .step import Step, current_step
 
 # Whether a model is tried out now (see `trial`).
@@ -103,26 +102,16 @@ class Rows:
 def of_all_ranks(step: Step, what: str, structure: Any, replicated: bool = True) -> Rows | None:
     """The structure with the rows of all ranks in the place of this rank's; None where they are not gathered.
 
-    Masks and logits that Keras has attached to tensors travel along. `replicated`: all ranks compute the same
+    `replicated`: all ranks compute the same
     of them, and each counts its result by its fraction of the rows (see `Backend.gather_rows`).
     """
     leaves = [each for each in tree.flatten(structure) if each is not None]
     if not _can_gather(step, what, leaves):
         return None
     leaves = [ops.convert_to_tensor(each) for each in leaves]
-    attached = [(get, put, i) for i, each in enumerate(leaves) for get, put in _ATTACHED if get(each) is not None]
-    more = [get(leaves[i]) for get, _, i in attached]
-    counts, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", [*leaves, *more], replicated)
-    for (_, put, i), each in zip(attached, whole[len(leaves) :], strict=True):
-        put(whole[i], each)
-    rest = iter(whole[: len(leaves)])
+    counts, whole = step.gathered(f"{what} (not gathered if tnt_reduction declares it)", leaves, replicated)
+    rest = iter(whole)
     return Rows(counts[0], leaves[0], tree.map_structure(lambda each: None if each is None else next(rest), structure))
-
-
-_ATTACHED: tuple[tuple[Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
-    (private.mask_of, private.set_mask),
-    (lambda each: None if backend.shows_logits(each) else private.logits_of(each), private.set_logits),
-)
 
 
 def _rank(leaf: Any) -> int:

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from ..._backend import backend
-from ..._backend.gradients import Gradients, key
+from ..._backend.steps import Gradients, key
 from ..._job import log, runtime
 from ..._job.environment import flag
 from ..._job.groups import Group
@@ -75,7 +75,7 @@ def are_checked(optimizer: Any) -> bool:
 
 
 class _TrainedModel:
-    """See `_backend.gradients.TrainedModel`."""
+    """See `_backend.steps.TrainedModel`."""
 
     def __init__(self, step: Step) -> None:
         self._model, self.state = step.model, training.of(step.model)

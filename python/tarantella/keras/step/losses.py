@@ -22,7 +22,7 @@ import numpy as np
 from keras import ops, tree
 
 from ..._backend import backend
-from ..._backend.fresh_thread import in_fresh_thread
+from ..._backend.steps import in_fresh_thread
 from ..._job import log
 from .. import hooks, private, training
 from . import across_rows, first_batch, gather

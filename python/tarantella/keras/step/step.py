@@ -12,7 +12,7 @@ import keras
 from keras import ops, tree
 
 from ..._backend import backend
-from ..._backend.gradients import known_rows
+from ..._backend.steps import known_rows
 from ...data.rows import MicroBatch, PaddedMicroBatch
 
 
