@@ -83,11 +83,11 @@ def infer(model: Any, x: np.ndarray, y: np.ndarray, batch: int, calls: int) -> d
 
 def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> dict[str, Any]:
     import tarantella as tnt
-    from tarantella.keras.epoch import drift, end
+    from tarantella.keras import consistency, epoch_end
 
-    combine = Timer(end, "combine_metrics")
-    compare = Timer(drift, "same_weights")
-    count = Timer(drift, "before_step")
+    combine = Timer(epoch_end, "combine_metrics")
+    compare = Timer(consistency, "same_weights")
+    count = Timer(consistency, "before_step")
     clock = Clock(len(x) // batch)
     tnt.Model(model).fit(x, y, batch_size=batch, shuffle=False, epochs=epochs, verbose=0, callbacks=[clock])
     return {
@@ -96,7 +96,7 @@ def train(model: Any, x: np.ndarray, y: np.ndarray, batch: int, epochs: int) -> 
         "combine": combine.seconds,
         "count": max(statistics.median(count.seconds) - own_cost(), 0.0),
         "compare": compare.seconds,
-        "interval": drift.INTERVAL,
+        "interval": consistency.INTERVAL,
     }
 
 

@@ -53,17 +53,20 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 # The same for python/tarantella, from below to above; the longest name that a path begins with is its room.
 _JOB = ("_core", "_job/", "_names", "_exchange")
 _DATA = (*_JOB, "_backend/backend", "_backend/steps", "_backend/load", "data/", "keras/private")
-_MODEL = (*_DATA, "keras/hooks", "keras/training", "keras/replicas")
+_MODEL = (*_DATA, "keras/hooks", "keras/model_state", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
 _CALLS = (
     *_STEP,
-    "keras/epoch/",
+    "keras/consistency",
+    "keras/epoch_end",
     "keras/callbacks/",
     "keras/snapshots/",
     "keras/files",
     "keras/written",
     "keras/limitations",
 )
+# What a user calls, and what these calls share.
+_TOP = ("keras/call_data", "keras/custom_loops", "keras/fit", "keras/on_batch", "keras/start", "keras/takeover")
 PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
     "_installed": (),
@@ -78,24 +81,25 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "data/tf_data/": (*_DATA, "_backend/tensorflow/plans", "_backend/tensorflow/steps", "_backend/tensorflow/xla"),
     "keras/__init__": ("keras/callbacks/",),
     "keras/hooks": ("_job/", "keras/private"),
-    "keras/training": _DATA,
+    "keras/model_state": _DATA,
     "keras/replicas": (*_DATA, "keras/hooks"),
     "keras/step/": (*_STEP, "_backend/steps", "_backend/steps/"),
-    "keras/epoch/": _MODEL,
+    "keras/consistency": _MODEL,
+    "keras/epoch_end": (*_MODEL, "keras/consistency"),
     "keras/h5_files": ("keras/hooks",),
     "keras/written": _MODEL,
     "keras/files": (*_MODEL, "keras/h5_files", "keras/written"),
     "keras/limitations": _STEP,
-    "keras/callbacks/": (*_MODEL, "keras/epoch/", "keras/written"),
-    "keras/snapshots/": (*_MODEL, "keras/epoch/", "keras/callbacks/"),
-    "keras/calls/": _CALLS,
+    "keras/callbacks/": (*_MODEL, "keras/epoch_end", "keras/written"),
+    "keras/snapshots/": (*_MODEL, "keras/epoch_end", "keras/callbacks/"),
+    **dict.fromkeys(_TOP, (*_CALLS, *_TOP)),
     "keras/wrapper": ("compat",),
-    "keras/model": (*_CALLS, "keras/calls/", "keras/wrapper", "compat"),
+    "keras/model": (*_CALLS, *_TOP, "keras/wrapper", "compat"),
     "collectives": (*_JOB, "_values"),
     "compat": ("_job/", "collectives"),
     "models": ("keras/", "compat"),
-    "verify/": (*_CALLS, "keras/calls/"),
-    "horovod/": (*_CALLS, "keras/calls/", "collectives"),
+    "verify/": (*_CALLS, *_TOP),
+    "horovod/": (*_CALLS, *_TOP, "collectives"),
     "doctor/": ("_installed", "_machine", "_version"),
     "from_python/": ("_installed", "_job/", "_machine"),
     "scaling/": ("_job/", "_machine"),

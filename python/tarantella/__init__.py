@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from .compat import TensorAllreducer as TensorAllreducer
     from .compat import TensorBroadcaster as TensorBroadcaster
     from .from_python.run import run as run
-    from .keras.calls.custom_loops import broadcast_variables as broadcast_variables
-    from .keras.calls.custom_loops import distributed_optimizer as distributed_optimizer
-    from .keras.calls.custom_loops import reduce_gradients as reduce_gradients
+    from .keras.custom_loops import broadcast_variables as broadcast_variables
+    from .keras.custom_loops import distributed_optimizer as distributed_optimizer
+    from .keras.custom_loops import reduce_gradients as reduce_gradients
     from .keras.model import Model as Model
     from .keras.model import Sequential as Sequential
     from .keras.step.gather import gather_rows as gather_rows
@@ -82,7 +82,7 @@ _NAMES = {
         "TensorBroadcaster",
     ),
     ".from_python.run": ("run",),
-    ".keras.calls.custom_loops": ("broadcast_variables", "distributed_optimizer", "reduce_gradients"),
+    ".keras.custom_loops": ("broadcast_variables", "distributed_optimizer", "reduce_gradients"),
     ".keras.model": ("Model", "Sequential"),
     ".keras.step.gather": ("gather_rows",),
     ".keras.step.gradients": ("local_gradients",),

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from .. import collectives as core
-from ..keras import private
-from ..keras.calls import custom_loops
+from ..keras import custom_loops, private
 from . import collectives, process
 from .process_sets import ProcessSet, global_process_set
 

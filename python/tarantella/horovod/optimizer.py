@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from .._job import runtime
-from ..keras import hooks, training
+from ..keras import hooks, model_state
 from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
 from .gradients import BackwardPasses, LocalVariables, Reduction
@@ -91,7 +91,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if runtime.get_size() > 1 or passes is not None:
         hooks.check_keras()
         hook_optimizer(optimizer)
-        training.set_loop(optimizer, wrapped)
+        model_state.set_loop(optimizer, wrapped)
     _wrapped[optimizer] = wrapped
     optimizer.register_local_var = local.add
     return optimizer

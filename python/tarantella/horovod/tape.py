@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from ..keras import training
+from ..keras import model_state
 from ..keras.step import gradients
 from ..keras.step.step import current_step
 from . import process
@@ -20,7 +20,7 @@ from .reductions import Average, Compression, Sum, chosen
 # By traced graph: the number of reductions in it, by the id of the first variable.
 _reductions: weakref.WeakKeyDictionary[Any, dict[int, int]] = weakref.WeakKeyDictionary()
 # By owner of the plans of a first variable: the owners for further reductions in a graph.
-_further: weakref.WeakKeyDictionary[Any, list[training.Reduction]] = weakref.WeakKeyDictionary()
+_further: weakref.WeakKeyDictionary[Any, list[model_state.Reduction]] = weakref.WeakKeyDictionary()
 
 
 class _Tape:
@@ -89,7 +89,7 @@ def _owner(variable: Any) -> Any:
     number = counts[id(variable)] = counts.get(id(variable), -1) + 1
     further = _further.setdefault(owner, [])
     while len(further) < number:
-        further.append(training.Reduction())
+        further.append(model_state.Reduction())
     return owner if number == 0 else further[number - 1]
 
 

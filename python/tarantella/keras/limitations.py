@@ -13,7 +13,7 @@ from .._job import log, runtime
 from .._job.log import abbreviated
 from ..data.input import DistributedInput
 from ..data.rows import share
-from . import hooks, private, replicas, training
+from . import hooks, model_state, private, replicas
 from .step import across_rows
 from .step.step import declared_reduction
 
@@ -117,7 +117,7 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
         yield
     except backend.step_errors as error:
         reason = None
-        if is_overridden(model, f"{kind}_step") and not training.has_stepped(model):
+        if is_overridden(model, f"{kind}_step") and not model_state.has_stepped(model):
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
                 reason = _reason_of_rows(model, kind, part)
         if reason is None:

@@ -10,8 +10,7 @@ from .._backend import load as load_backend
 from .._job import runtime
 from .._job.environment import prints_output
 from ..compat import ParallelStrategy, check_strategy, to_yaml
-from . import files
-from .calls import call_data, fit, takeover
+from . import call_data, files, fit, takeover
 from .wrapper import Wrapper, merged_signature, model_of_config
 
 

@@ -12,14 +12,14 @@ from keras import ops, tree
 
 from ..data import tf_data
 from ..data.rows import has_rows
-from ..keras import training
+from ..keras import model_state
 
 
 class Rows:
     """Counts rows and sums their checksums. The sums over the ranks are those of the global batches."""
 
     def __init__(self) -> None:
-        self._count, self._checksum = training.counter(), training.counter()
+        self._count, self._checksum = model_state.counter(), model_state.counter()
 
     def note(self, data: Any, count: Any = None) -> None:
         """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are padding and are ignored."""

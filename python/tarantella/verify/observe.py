@@ -22,8 +22,7 @@ from .._backend.steps import in_fresh_thread
 from .._job import log
 from .._job.environment import layout
 from ..data.rows import MicroBatch
-from ..keras import hooks, private
-from ..keras.calls import fit, on_batch, start, takeover
+from ..keras import fit, hooks, on_batch, private, start, takeover
 from ..keras.step.step import current_step
 from . import examine, record
 from .checksum import Rows

@@ -108,7 +108,7 @@ for option in ("tnt_predict_all_ranks", "tnt_predict_all_devices"):
     predicted = compiled().predict(x, verbose=0, **{option: False})
     assert (predicted is None) == (rank != 0)
 # and what the master alone gets, no other rank keeps on the way
-from tarantella.keras.calls import call_data
+from tarantella.keras import call_data
 rows, from_zero = np.ones((64, 1 << 17)), np.arange(64) + 64 * rank
 def memory(name):
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(name))

@@ -10,7 +10,7 @@ import pytest
 
 EXAMPLES = """
     import doctest, importlib, tarantella as tnt
-    modules = ["keras.model", "keras.calls.custom_loops", "keras.step.gather", "keras.callbacks",
+    modules = ["keras.model", "keras.custom_loops", "keras.step.gather", "keras.callbacks",
                "data.tf_data.dataset"]  # test_collectives.py has the others
     for name in modules:
         found = doctest.testmod(importlib.import_module("tarantella." + name), optionflags=doctest.ELLIPSIS)

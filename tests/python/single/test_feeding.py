@@ -14,8 +14,7 @@ import tensorflow as tf
 
 from tarantella._job import log
 from tarantella.data.input import DataArguments, input_of
-from tarantella.keras import limitations
-from tarantella.keras.epoch import drift
+from tarantella.keras import consistency, limitations
 
 
 def test_data_that_keras_refuses_get_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,9 +37,9 @@ class Own(keras.Model):
 def raised(rows_of_a_batch: Any, steps: int = 0) -> str:
     """The error that `fit` ends with where a step, or a callback after `steps` steps, raises one."""
     model = Own()
-    drift.start(model)
+    consistency.start(model)
     for _ in range(steps):
-        drift.before_step(model)
+        consistency.before_step(model)
     batches = types.SimpleNamespace(element_spec=types.SimpleNamespace(data=tf.TensorSpec([None], tf.float32)))
     part: Any = types.SimpleNamespace(rows_of_a_batch=rows_of_a_batch, batches=batches)
     with (

@@ -14,9 +14,8 @@ import numpy as np
 
 from tarantella import MismatchError, _exchange
 from tarantella._names import described
-from tarantella.keras import callbacks, replicas
+from tarantella.keras import callbacks, epoch_end, replicas
 from tarantella.keras.callbacks import placement
-from tarantella.keras.epoch import end
 from tarantella.keras.step import across_rows
 
 STATES = [
@@ -27,7 +26,9 @@ STATES = [
 
 def combined(rules: Any, names: tuple[str, ...] = ("total", "count")) -> dict[str, Any]:
     metric = types.SimpleNamespace(name="own", tnt_combine=rules)
-    return {name: np.asarray(each).tolist() for name, each in end._apply_rules(metric, list(names), STATES).items()}
+    return {
+        name: np.asarray(each).tolist() for name, each in epoch_end._apply_rules(metric, list(names), STATES).items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_states_of_metrics_combine_as_they_say(rules: Any, expected: dict[str, A
 @pytest.mark.parametrize("rules", ["mean", {"total": "mean"}, 3, ["sum"]])
 def test_unknown_rules_are_refused(rules: Any) -> None:
     with pytest.raises(ValueError, match="tnt_combine of the metric 'own' must be"):
-        end.rules_of(types.SimpleNamespace(name="own", tnt_combine=rules))
+        epoch_end.rules_of(types.SimpleNamespace(name="own", tnt_combine=rules))
 
 
 @pytest.mark.parametrize(

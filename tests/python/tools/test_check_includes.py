@@ -105,10 +105,10 @@ def check_python(tmp_path: Path, files: dict[str, str]) -> subprocess.CompletedP
         ("data/adapter.py", "from ..keras import private"),
         ("keras/private.py", "from keras.src import trainers"),
         ("keras/step/gradients.py", "from ..._backend import backend"),
-        ("keras/epoch/end.py", "from .. import hooks, training"),
-        ("keras/calls/fit.py", "from ..epoch.end import batch_logs"),
+        ("keras/epoch_end.py", "from . import hooks, model_state"),
+        ("keras/fit.py", "from .epoch_end import batch_logs"),
         ("models.py", "from .keras.model import Model"),
-        ("verify/observe.py", "def f():\n    from ..keras.calls import start"),
+        ("verify/observe.py", "def f():\n    from ..keras import start"),
         ("__init__.py", "from . import data, keras"),
     ],
 )
@@ -131,10 +131,10 @@ def test_imports_that_point_down(tmp_path, file, text):
         ("keras/step/losses.py", "from ..._backend import tensorflow as backend"),
         ("keras/model.py", "from ..verify import observe"),
         ("verify/checksum.py", "import tensorflow as tf"),
-        ("keras/step/losses.py", "from ..epoch import end"),
-        ("keras/epoch/end.py", "from ..step import losses"),
-        ("keras/epoch/end.py", "def f():\n    from ..calls import fit"),
-        ("keras/calls/fit.py", "from tarantella.keras.model import Model"),
+        ("keras/step/losses.py", "from .. import epoch_end"),
+        ("keras/epoch_end.py", "from .step import losses"),
+        ("keras/epoch_end.py", "def f():\n    from . import fit"),
+        ("keras/fit.py", "from tarantella.keras.model import Model"),
         ("keras/model.py", "from ..verify import runs"),
         ("keras/cellar/wine.py", "x = 1"),
     ],
@@ -169,6 +169,6 @@ def test_a_circle_of_imports_is_named(tmp_path):
 )
 def test_private_names_of_keras(tmp_path, text, names):
     private = "def loss(model): return model._loss"
-    done = check_python(tmp_path, {"keras/private.py": private, "keras/epoch/end.py": text})
+    done = check_python(tmp_path, {"keras/private.py": private, "keras/epoch_end.py": text})
     assert [line.split(": ")[1] for line in done.stdout.splitlines()] == names
     assert done.returncode == bool(names)

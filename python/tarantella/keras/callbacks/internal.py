@@ -14,8 +14,7 @@ from keras import tree
 
 from ... import _exchange
 from ..._job import report, runtime, timeline
-from .. import private, replicas, written
-from ..epoch import end
+from .. import epoch_end, private, replicas, written
 
 # The attributes by which callbacks ask to stop, and the methods after which ranks agree on them.
 WISHES = {
@@ -35,7 +34,7 @@ class AverageBeforeSaving(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         saves = any(private.would_save(each, batch) for each in self._savers)
         if _exchange.on_any_rank(saves, "checkpoints"):
-            end.average_layer_state(self.model)
+            epoch_end.average_layer_state(self.model)
 
 
 class CheckpointCounter(keras.callbacks.Callback):
@@ -59,7 +58,7 @@ class GlobalLogs(keras.callbacks.Callback):
         self.logs: dict[str, Any] | None = None
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.logs = end.batch_logs(self.model, logs or {})
+        self.logs = epoch_end.batch_logs(self.model, logs or {})
 
     on_test_batch_end = on_train_batch_end
 

@@ -19,8 +19,7 @@ from ... import _exchange
 from ..._job import runtime
 from ..._names import described
 from ...data import position
-from .. import private, replicas, training
-from ..epoch import end
+from .. import epoch_end, model_state, private, replicas
 from . import callback_states
 from .callback_states import Arrays
 from .store import Content
@@ -72,8 +71,8 @@ def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within
     metrics and layers have the state of all ranks afterwards, and training goes on from it.
     """
     if within and runtime.get_size() > 1:
-        end.average_layer_state(model)
-        end.combine_metrics(model)
+        epoch_end.average_layer_state(model)
+        epoch_end.combine_metrics(model)
     arrays: Arrays = {}
     every = variables(model)
     mine = {
@@ -91,7 +90,7 @@ def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within
     if with_arrays:
         arrays |= {f"variable {i}": _bytes_of(v) for i, v in enumerate(every)}
     if within:
-        training.go_on(model)
+        model_state.go_on(model)
     return Content(text, arrays)
 
 
@@ -120,7 +119,7 @@ def restore(model: Any, callbacks: Sequence[Any], content: Content, within: bool
             value.reshape(-1).view(np.uint8)[:] = content.arrays[f"variable {i}"]
             variable.assign(value)
     if within:
-        training.go_on(model)
+        model_state.go_on(model)
     set_history(model, content.text["history"])
     callback_states.restore(callbacks, saved["callbacks"], content.arrays)
     taken, begun_with = content.text["position"]["taken"], content.text["position"]["generators"]

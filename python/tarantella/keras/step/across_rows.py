@@ -26,7 +26,7 @@ from keras import layers, ops, tree
 from ..._backend import backend
 from ..._job import log, runtime
 from ...data.rows import share
-from .. import hooks, private, replicas, training
+from .. import hooks, model_state, private, replicas
 from . import gather
 from .step import current_step, declared_reduction, name_of
 
@@ -139,7 +139,7 @@ def loss_sees_all_rows(model: Any) -> bool:
 
 def _loss_uses(model: Any) -> str:
     """The verdict of `try_out_loss`, since the model was compiled."""
-    known = training.known(model) if has_own_loss(model) else None
+    known = model_state.known(model) if has_own_loss(model) else None
     tracker, uses = (None, "") if known is None else known.compute_loss_uses
     return uses if tracker is not None and tracker is private.loss_tracker(model) else ""
 
@@ -151,7 +151,7 @@ def try_out_loss(model: Any, data: Any, rows: int | None) -> None:
 
     `data` are the types of a batch, `rows` those of a global batch, None where they are not known.
     """
-    found, tracker = training.of(model), private.loss_tracker(model)
+    found, tracker = model_state.of(model), private.loss_tracker(model)
     if not has_own_loss(model) or found.compute_loss_uses[0] is tracker:
         return
     uses = reason = ""

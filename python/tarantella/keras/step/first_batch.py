@@ -13,7 +13,7 @@ from ... import _exchange
 from ..._backend import backend
 from ..._job import log
 from ..._job.log import abbreviated
-from .. import private, training
+from .. import model_state, private
 from . import across_rows
 from .step import inputs_of
 from .trial import Figures, Trial, Verdict
@@ -21,7 +21,7 @@ from .trial import Figures, Trial, Verdict
 
 def look_at_it(model: Any, trains: bool, iterator: Any) -> Any:
     """Looks at the first batch where it is due, and gives what to iterate over then. Collective where it is due."""
-    found = training.of(model)
+    found = model_state.of(model)
     if found.call is not None and found.is_untried(model, trains):
         if across_rows.watched(model):
             batch, iterator = backend.look_ahead(iterator, model.steps_per_execution)
@@ -32,7 +32,7 @@ def look_at_it(model: Any, trains: bool, iterator: Any) -> Any:
 
 
 def _try_out(model: Any, trains: bool, batch: Any) -> None:
-    found = training.of(model)
+    found = model_state.of(model)
     rows = int(batch.rows)
     mine: dict[str, Any] = {"rows": rows, "added": [], "coupled": []}
     try:
@@ -108,7 +108,7 @@ def _decide(model: Any, trains: bool, everyone: list[dict[str, Any]]) -> bool:
             rank = next(rank for rank, each in verdicts.items() if each is not Verdict.UNKNOWN)
             rank = next((rank for rank, each in verdicts.items() if each is Verdict.NEITHER), rank)
             _say_neither(every[layer], rank, by_rank[rank], "sum" if is_sum else "mean")
-        training.of(model).added_sum(every[layer], trains, number).assign(int(is_sum))
+        model_state.of(model).added_sum(every[layer], trains, number).assign(int(is_sum))
     return unknown
 
 
@@ -124,7 +124,7 @@ def _say_neither(layer: Any, rank: int, figures: Figures, taken: str) -> None:
 
 def say_unseen(model: Any, layer: Any, trains: bool) -> None:
     """Warns once that what the layer adds in a step was not seen before, and counts as a mean."""
-    failed = training.of(model).failed_trial.get(trains)
+    failed = model_state.of(model).failed_trial.get(trains)
     why = f"the model's call fails outside of a step ({failed})" if failed else "the model's call alone does not add it"
     _say_unknown(layer, f"was not seen before the first step: {why}", again=False)
 

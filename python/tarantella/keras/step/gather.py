@@ -19,7 +19,7 @@ from ... import _exchange
 from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.environment import integer
-from .. import training
+from .. import model_state
 from .step import Step, current_step
 
 # Whether a model is tried out now (see `trial`).
@@ -120,7 +120,7 @@ def _rank(leaf: Any) -> int:
 
 
 def _can_gather(step: Step, what: str, leaves: list[Any]) -> bool:
-    known = training.of(step.model).can_gather
+    known = model_state.of(step.model).can_gather
     kind = (what, *((type(each), str(getattr(each, "dtype", "")), _rank(each)) for each in leaves))
     if kind not in known:
         reason = _why_not(step, leaves)
@@ -159,7 +159,7 @@ def _reason(step: Step, leaves: list[Any]) -> str:
         return f"a part of the labels or predictions {wrong[0]}"
     if any(_times(each.shape[0], step) == 0 for each in leaves):
         return "axis 0 of a part of the labels or predictions is not the rows"
-    rows = training.of(step.model).batch_rows
+    rows = model_state.of(step.model).batch_rows
     bytes_of_row = sum(
         int(np.prod([n or 1 for n in each.shape[1:]], dtype=np.int64))
         * np.dtype(keras.backend.standardize_dtype(each.dtype).replace("bfloat16", "float16")).itemsize

@@ -21,7 +21,7 @@ from ..._backend.steps import Gradients, key
 from ..._job import log, runtime
 from ..._job.environment import flag
 from ..._job.groups import Group
-from .. import hooks, private, training
+from .. import hooks, model_state, private
 from .step import Step, current_step
 
 # Their updates compute with gradients and assign what they computed, never a gradient itself.
@@ -78,7 +78,7 @@ class _TrainedModel:
     """See `_backend.steps.TrainedModel`."""
 
     def __init__(self, step: Step) -> None:
-        self._model, self.state = step.model, training.of(step.model)
+        self._model, self.state = step.model, model_state.of(step.model)
         self._optimizer = getattr(step.model, "optimizer", None)
         self.checks_gradients = are_checked(self._optimizer)
 
@@ -114,7 +114,7 @@ def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Ca
     """Otherwise threads would add repeated rows in any order, and variables would differ between ranks by rounding."""
 
     def assign(variable: Any, value: Any) -> Any:
-        distributed = current_step() is not None or training.loop_of(optimizer) is not None
+        distributed = current_step() is not None or model_state.loop_of(optimizer) is not None
         return original(variable, backend.without_repeats(value) if distributed else value)
 
     return assign
@@ -122,7 +122,7 @@ def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Ca
 
 def _apply_hook(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def apply(grads: Any, trainable_variables: Any = None) -> Any:
-        step, loop = current_step(), training.loop_of(optimizer)
+        step, loop = current_step(), model_state.loop_of(optimizer)
         if step is None and loop is None:
             return original(grads, trainable_variables)
         grads = list(grads)
@@ -139,7 +139,7 @@ def _apply_hook(optimizer: Any, original: Callable[..., Any]) -> Callable[..., A
     return apply
 
 
-def reduce_with(weight: float) -> training.Loop:
+def reduce_with(weight: float) -> model_state.Loop:
     """Sums the gradients of all ranks, each rank's times `weight`."""
 
     def loop(optimizer: Any, gradients: list[Any], variables: list[Any], apply: Any) -> Any:
@@ -173,13 +173,13 @@ def reduced(
 
 
 # By the id of the first variable; gone with it.
-_owners: dict[int, training.Reduction] = {}
+_owners: dict[int, model_state.Reduction] = {}
 
 
-def owner_of(variable: Any) -> training.Reduction:
+def owner_of(variable: Any) -> model_state.Reduction:
     """An owner that lives as long as a variable."""
     if id(variable) not in _owners:
-        _owners[id(variable)] = training.Reduction()
+        _owners[id(variable)] = model_state.Reduction()
         weakref.finalize(variable, functools.partial(_owners.pop, id(variable), None)).atexit = False
     return _owners[id(variable)]
 

@@ -24,7 +24,7 @@ from keras import ops, tree
 from ..._backend import backend
 from ..._backend.steps import in_fresh_thread
 from ..._job import log
-from .. import hooks, private, training
+from .. import hooks, model_state, private
 from . import across_rows, first_batch, gather
 from .step import Step, current_step, ratio
 
@@ -182,7 +182,7 @@ def _add_loss(layer: Any, original: Callable[[Any], None]) -> Callable[[Any], No
 def _scaled(step: Step, layer: Any, loss: Any) -> Any:
     if private.is_of_keras(type(layer)) and isinstance(layer.activity_regularizer, across_rows.REGULARIZERS):
         return step.rescaled(loss, 1.0 if _regularizes_sums() else None)
-    known, number = training.of(step.model), step.call_index(layer)
+    known, number = model_state.of(step.model), step.call_index(layer)
     if not known.is_added_known(layer, step.trains, number):
         first_batch.say_unseen(step.model, layer, step.trains)
     # A variable, because it may turn out later than in the trace.

@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops, tree
 
 from ..._job import log
-from .. import hooks, private, training
+from .. import hooks, model_state, private
 from . import across_rows, gather
 from .step import Step, current_step, declared_reduction
 
@@ -47,9 +47,9 @@ def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any
         needs = across_rows.needs_all_rows(metric)  # it may have been declared since
         rows = gather.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs)) if needs else None
         if rows is None:
-            training.of(step.model).whole.pop(id(metric), None)
+            model_state.of(step.model).whole.pop(id(metric), None)
             return original(*args, **kwargs)
-        training.of(step.model).whole[id(metric)] = metric
+        model_state.of(step.model).whole[id(metric)] = metric
         args, kwargs = rows.structure
         return hooks.original(metric, "update_state")(*args, **kwargs)
 
@@ -170,8 +170,8 @@ def note_logs(step: Step, trains: bool, logs: Any) -> None:
     """Remembers where the logs of a step of the model come from, within the step."""
     if not isinstance(logs, dict):
         return
-    known = training.of(step.model).logs
-    found = known[trains] = known.get(trains) or training.Logs()
+    known = model_state.of(step.model).logs
+    found = known[trains] = known.get(trains) or model_state.Logs()
     found.sources = tree.map_structure(lambda leaf: _Source(*step.results.get(id(leaf), (None, None, 0))[1:]), logs)
     if not all(source.is_metric for source in tree.flatten(found.sources)):
         found.rows.assign(step.rows)

@@ -17,7 +17,7 @@ from ..._backend.steps import Call, Undo
 from ..._job import runtime
 from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
-from .. import hooks, private, training
+from .. import hooks, model_state, private
 from ..hooks import hook, hook_functions
 from . import across_rows, first_batch, gradients, metrics
 from .step import Step, labels_of, running
@@ -39,7 +39,7 @@ def install(model: Any) -> None:
 def _function(model: Any, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
     trains = kind == "train"
     if trains:
-        training.of(model).known_as_summed.clear()  # it will be traced again
+        model_state.of(model).known_as_summed.clear()  # it will be traced again
 
     def begin(batches: Any) -> Any:
         batches = first_batch.look_at_it(model, trains, batches)
@@ -64,7 +64,7 @@ def _data_of(batch: Any) -> Any:
 
 def _counted(model: Any, trains: bool, batch: Any) -> Any:
     if isinstance(batch, (MicroBatch, PaddedMicroBatch)):
-        training.note(model, batch.numbers[2], labels_of(batch.data) if trains else ())
+        model_state.note(model, batch.numbers[2], labels_of(batch.data) if trains else ())
     return batch
 
 
@@ -90,10 +90,10 @@ def _run_step(model: Any, trains: bool, batch: Any, call: Call) -> Any:
             "tensorflow backend only so far"
         )
     is_numbered = has_users and runtime.get_size() > 1
-    kept = training.of(model).numbers if is_numbered or backend.current_trace() is None else None
+    kept = model_state.of(model).numbers if is_numbered or backend.current_trace() is None else None
     with running(Step(model, batch, kept, is_keras_own, is_numbered, trains)) as step:
         if backend.assigns_in_steps:
-            training.note(model, step.fingerprint, step.labels if trains else ())
+            model_state.note(model, step.fingerprint, step.labels if trains else ())
         logs = _called(model, step, call, batch.data)
         metrics.note_logs(step, trains, logs)
         if trains and is_numbered:
@@ -107,7 +107,7 @@ def _called(model: Any, step: Step, call: Call, data: Any) -> Any:
     alike = {id(v) for layer in across_rows.synchronized(model) for v in layer.non_trainable_variables}
     others = [v for v in model.non_trainable_variables if id(v) not in alike]
     metrics = model.metrics_variables
-    whole = training.of(model).whole
+    whole = model_state.of(model).whole
 
     def kept() -> list[Any]:
         return [v for metric in whole.values() for v in metric.variables]

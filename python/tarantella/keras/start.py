@@ -14,15 +14,13 @@ import keras
 import numpy as np
 from keras import tree
 
-from ..._backend import backend
-from ..._job import runtime, timeline
-from ..._job.errors import Error
-from ...data.input import DistributedInput, agree
-from ...data.rows import MicroBatch, PredictBatch, has_rows
-from .. import hooks, limitations, private, replicas, training
-from ..epoch import drift, end
-from ..step import across_rows
-from . import takeover
+from .._backend import backend
+from .._job import runtime, timeline
+from .._job.errors import Error
+from ..data.input import DistributedInput, agree
+from ..data.rows import MicroBatch, PredictBatch, has_rows
+from . import consistency, epoch_end, hooks, limitations, model_state, private, replicas, takeover
+from .step import across_rows
 
 
 @contextlib.contextmanager
@@ -44,7 +42,7 @@ def core_errors() -> Iterator[None]:
 def equalize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
     """Makes ranks equal before the first of steps of this kind on these inputs. Collective."""
     known = [rows for each in inputs if (rows := each.rows_of_a_batch()) is not None]
-    training.of(model).batch_rows = max(known, default=None)
+    model_state.of(model).batch_rows = max(known, default=None)
     spec = inputs[0].batches.element_spec
     _equalize(model, spec, kind)
     if kind != "predict":
@@ -54,7 +52,7 @@ def equalize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
 @timeline.part("start")
 def equalize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
     """As `equalize`, before the first of many single batches of the type `spec`, of so many rows."""
-    agree("a batch", [*lines, *drift.settings()])
+    agree("a batch", [*lines, *consistency.settings()])
     _equalize(model, spec, kind)
     limitations.no_xla_where_impossible(model, *{kind} & {"train", "test"})
     limitations.warn(model)
@@ -67,7 +65,7 @@ def _equalize(model: Any, spec: Any, kind: str) -> None:
     replicas.check_alike(model, optimizers=kind == "train")
     from_master(model, replicas.variables(model, optimizers=kind == "train"))
     takeover.hook_model(model)
-    drift.start(model)
+    consistency.start(model)
 
 
 @timeline.part("send weights of the master")
@@ -80,10 +78,10 @@ def from_master(model: Any, variables: list[Any]) -> list[Any]:
     Returns the trainable variables that differed after steps.
     """
     differ = replicas.differing([v for v in variables if not private.is_seed(v)])
-    known = training.of(model)
+    known = model_state.of(model)
     trained = _among(differ, model.trainable_variables) if known.apart else []
     if known.apart and not trained:
-        averaged = {id(v) for v in end.average_of(model, _among(differ, model.non_trainable_weights))}
+        averaged = {id(v) for v in epoch_end.average_of(model, _among(differ, model.non_trainable_weights))}
         differ = [v for v in differ if id(v) not in averaged]
     known.apart = False
     replicas.send([*differ, *(v for v in variables if private.is_seed(v))])

@@ -15,9 +15,7 @@ pytest.importorskip("tensorflow")
 import keras
 
 from tarantella._job import runtime
-from tarantella.keras import training
-from tarantella.keras.calls import on_batch, start
-from tarantella.keras.epoch import drift, end
+from tarantella.keras import consistency, epoch_end, model_state, on_batch, start
 from tarantella.keras.step import across_rows, first_batch, gradients, metrics
 
 
@@ -50,76 +48,76 @@ def model() -> Any:
 
 def test_facts_end_with_the_model() -> None:
     gc.collect()  # the models of tests before this one
-    before = len(training._known)
+    before = len(model_state._known)
     kept, passing = Model(), Model()
     for each in (kept, passing):
-        drift.start(each)
-        training.of(each).added_sum(each, True, 0)
-    assert len(training._known) == before + 2
+        consistency.start(each)
+        model_state.of(each).added_sum(each, True, 0)
+    assert len(model_state._known) == before + 2
     del each, passing
     gc.collect()
-    assert len(training._known) == before + 1
-    assert training.known(kept) is training.of(kept)
+    assert len(model_state._known) == before + 1
+    assert model_state.known(kept) is model_state.of(kept)
 
 
 def test_each_model_has_its_own(model: Any) -> None:
     other = Model()
-    assert training.known(model) is None
-    training.of(model).apart = True
-    assert training.known(other) is None
-    assert not training.of(other).apart
+    assert model_state.known(model) is None
+    model_state.of(model).apart = True
+    assert model_state.known(other) is None
+    assert not model_state.of(other).apart
 
 
 def test_a_call_ends_with_its_block_and_gives_way_to_the_one_around_it(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runtime, "is_master_rank", lambda: False)
-    outer, inner = training.Call(trains=True), training.Call(trains=False)
-    with training.during(model, outer):
-        with contextlib.suppress(KeyError), training.during(model, inner):
-            assert training.of(model).call is inner
+    outer, inner = model_state.Call(trains=True), model_state.Call(trains=False)
+    with model_state.during(model, outer):
+        with contextlib.suppress(KeyError), model_state.during(model, inner):
+            assert model_state.of(model).call is inner
             raise KeyError
-        assert training.of(model).call is outer
+        assert model_state.of(model).call is outer
         assert model.resets == 0  # the metrics hold the state of all ranks
         outer.in_parts = True
-        with training.during(model, None):
-            assert training.of(model).call is None
+        with model_state.during(model, None):
+            assert model_state.of(model).call is None
         assert model.resets == 1  # the master goes on from the state that the inner call left
-    assert training.of(model).call is None
+    assert model_state.of(model).call is None
 
 
 def test_saving_by_the_master_ends_with_the_outermost_block(model: Any) -> None:
-    assert not training.is_saved_by_master(model)
-    assert training.known(model) is None  # asking makes nothing
-    with training.saving_by_master(model):
-        with training.saving_by_master(model):
-            assert training.is_saved_by_master(model)
-        assert training.is_saved_by_master(model)
-    assert not training.is_saved_by_master(model)
+    assert not model_state.is_saved_by_master(model)
+    assert model_state.known(model) is None  # asking makes nothing
+    with model_state.saving_by_master(model):
+        with model_state.saving_by_master(model):
+            assert model_state.is_saved_by_master(model)
+        assert model_state.is_saved_by_master(model)
+    assert not model_state.is_saved_by_master(model)
 
 
 def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any) -> None:
-    drift.start(model)
-    training.note(model, 7)
-    training.note(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
+    consistency.start(model)
+    model_state.note(model, 7)
+    model_state.note(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
     for _ in range(2):
-        drift.before_step(model)
-    found = training.of(model)
+        consistency.before_step(model)
+    found = model_state.of(model)
     assert (int(found.read), int(found.nan_labels), found.completed) == (15, 1, 1)
-    assert training.has_stepped(model)
-    drift.start(model)
+    assert model_state.has_stepped(model)
+    consistency.start(model)
     assert (int(found.read), int(found.nan_labels), found.completed) == (0, 0, -1)
-    assert not training.has_stepped(model)
+    assert not model_state.has_stepped(model)
 
 
 def test_layers_are_apart_from_a_step_until_the_next_average(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     averages: list[Any] = []
-    monkeypatch.setattr(end, "average_of", lambda model, differ: averages.append(differ) or [])
+    monkeypatch.setattr(epoch_end, "average_of", lambda model, differ: averages.append(differ) or [])
     monkeypatch.setattr("tarantella.keras.replicas.differing", list)
-    drift.start(model)
+    consistency.start(model)
     start.from_master(model, [])
-    drift.before_step(model)
-    drift.start(model)  # another call does not bring them together
+    consistency.before_step(model)
+    consistency.start(model)  # another call does not bring them together
     for _ in range(2):
         start.from_master(model, [])
     assert len(averages) == 1
@@ -129,15 +127,13 @@ def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr(
-        "tarantella.keras.calls.start.equalize_for_batches", lambda *arguments: started.append(arguments)
-    )
+    monkeypatch.setattr("tarantella.keras.start.equalize_for_batches", lambda *arguments: started.append(arguments))
     batch = types.SimpleNamespace(data=(), numbers=(2, 4), _replace=lambda data: batch)
-    monkeypatch.setattr("tarantella.keras.calls.start.from_master", lambda *arguments: None)
+    monkeypatch.setattr("tarantella.keras.start.from_master", lambda *arguments: None)
     model.weights = []
     for kind in ("predict", "train", "test", "train", "predict"):
         on_batch._start(model, kind, batch)
-    drift.start(model)
+    consistency.start(model)
     on_batch._start(model, "train", batch)  # fit and evaluate leave them equal
     assert [kind for _, kind, *_ in started] == ["predict", "train", "test"]
     model.compile()
@@ -148,20 +144,20 @@ def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
 
 def test_a_model_that_was_not_compiled_is_made_equal_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model()
-    assert not training.of(model).is_equal_for_single_batches(model, "predict")
-    training.of(model).set_equal_for_single_batches(model, "predict")
-    assert training.of(model).is_equal_for_single_batches(model, "predict")
+    assert not model_state.of(model).is_equal_for_single_batches(model, "predict")
+    model_state.of(model).set_equal_for_single_batches(model, "predict")
+    assert model_state.of(model).is_equal_for_single_batches(model, "predict")
 
 
 def test_weight_checks_count_on_until_their_setting_changes(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[Any] = []
-    monkeypatch.setattr(drift, "same_weights", compared.append)
+    monkeypatch.setattr(consistency, "same_weights", compared.append)
 
     def compares(steps: int) -> int:
         compared.clear()
-        drift.start(model)
+        consistency.start(model)
         for _ in range(steps):
-            drift.before_step(model)
+            consistency.before_step(model)
         return len(compared)
 
     monkeypatch.setenv("TNT_WEIGHT_CHECK_STEPS", "4")
@@ -179,7 +175,7 @@ def test_sources_of_logs_lapse_when_a_step_is_traced_again(model: Any) -> None:
     value = metric.result()
     step: Any = types.SimpleNamespace(model=model, results={id(value): (value, metric, 0)}, rows=3)
     metrics.note_logs(step, True, {"own": value})
-    found = training.of(model).logs
+    found = model_state.of(model).logs
     assert found[True].sources["own"].is_metric
     assert False not in found  # evaluation is traced by itself
     step.results = {}
@@ -192,11 +188,11 @@ def test_sources_of_logs_lapse_when_a_step_is_traced_again(model: Any) -> None:
 
 def test_what_layers_add_is_known_for_each_model_and_kind_of_step(model: Any) -> None:
     layer = keras.layers.Layer()
-    found = training.of(model)
+    found = model_state.of(model)
     assert not found.is_added_known(layer, True, 0)
     found.added_sum(layer, True, 0).assign(1)
     assert int(found.added_sum(layer, True, 0)) == 1 and found.is_added_known(layer, True, 0)
-    assert not found.is_added_known(layer, False, 0) and not training.of(Model()).is_added_known(layer, True, 0)
+    assert not found.is_added_known(layer, False, 0) and not model_state.of(Model()).is_added_known(layer, True, 0)
 
 
 def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +200,7 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
 
     def try_out(model: Any, trains: bool, batch: Any) -> None:
         looked.append(trains)
-        training.of(model).undecided = {trains} if len(looked) < 3 else set()
+        model_state.of(model).undecided = {trains} if len(looked) < 3 else set()
 
     monkeypatch.setattr(first_batch, "_try_out", try_out)
     monkeypatch.setattr(across_rows, "watched", lambda model: [0])
@@ -214,22 +210,22 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
         return list(first_batch.look_at_it(model, True, batches))
 
     assert run(iter([1, 2])) == [1, 2] and looked == []  # of this rank alone
-    with training.during(model, training.Call(trains=True)):
+    with model_state.during(model, model_state.Call(trains=True)):
         for looks in (1, 2, 3, 3):
             assert run(iter([1, 2, 3])) == [1, 2, 3] and run(iter([4])) == [4]
             assert len(looked) == looks
-            training.of(model).try_again()
+            model_state.of(model).try_again()
 
 
 def test_what_a_loop_does_is_the_last_setting() -> None:
     optimizer = keras.optimizers.SGD()
-    assert training.loop_of(optimizer) is None
-    training.set_loop(optimizer, gradients.reduce_with(0.5))
+    assert model_state.loop_of(optimizer) is None
+    model_state.set_loop(optimizer, gradients.reduce_with(0.5))
     last = gradients.reduce_with(1.0)
-    training.set_loop(optimizer, last)
-    assert training.loop_of(optimizer) is last
+    model_state.set_loop(optimizer, last)
+    assert model_state.loop_of(optimizer) is last
     gc.collect()
-    before = len(training._loops)
+    before = len(model_state._loops)
     del optimizer
     gc.collect()
-    assert len(training._loops) == before - 1
+    assert len(model_state._loops) == before - 1

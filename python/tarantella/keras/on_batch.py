@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 from keras import tree
 
-from ..._backend import backend
-from ..._job import log, runtime, timeline
-from ..._job.log import abbreviated
-from ..._names import name_of
-from ...data import tf_data
-from ...data.input import uses_pipelines
-from .. import private, training
-from ..epoch import drift, end
-from . import call_data, start
+from .._backend import backend
+from .._job import log, runtime, timeline
+from .._job.log import abbreviated
+from .._names import name_of
+from ..data import tf_data
+from ..data.input import uses_pipelines
+from . import call_data, consistency, epoch_end, model_state, private, start
 
 _Method = Callable[..., Any]
 
@@ -37,8 +35,8 @@ def train(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, An
                 raise ValueError("class_weight and sample_weight cannot be given at the same time")
             sample_weight = private.data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
         batch = _micro_batch(model, "train", (x, y, sample_weight))
-        drift.before_step(model)
-        training.of(model).count_single_batch()
+        consistency.before_step(model)
+        model_state.of(model).count_single_batch()
         return _run(model, "train", batch, given["return_dict"])
 
 
@@ -66,12 +64,12 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
 
 
 def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:
-    with training.during(model, training.Call(kind == "train", on_batch=True)):
+    with model_state.during(model, model_state.Call(kind == "train", on_batch=True)):
         if private.resets_metrics():
             model.reset_metrics()
         else:
-            training.go_on(model)
-        logs = end.flattened(private.results(model, backend.run_step(model, kind, batch)))
+            model_state.go_on(model)
+        logs = epoch_end.flattened(private.results(model, backend.run_step(model, kind, batch)))
     return logs if return_dict else private.in_order(model, logs)
 
 
@@ -93,12 +91,12 @@ def _say_apart(variables: list[Any]) -> None:
     if variables:
         log.warn_once(
             f"{abbreviated([name_of(v) for v in variables])}: ranks had different values, and now have the master's. "
-            f"If you have not set them on the master, ranks train apart: {drift.CURE}"
+            f"If you have not set them on the master, ranks train apart: {consistency.CURE}"
         )
 
 
 def _start(model: Any, kind: str, micro: Any) -> None:
-    known = training.of(model)
+    known = model_state.of(model)
     if known.is_equal_for_single_batches(model, kind):
         if kind != "train":
             _say_apart(start.from_master(model, model.weights))

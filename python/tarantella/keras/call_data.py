@@ -11,10 +11,10 @@ import numpy as np
 from keras import tree
 from numpy.typing import NDArray
 
-from ... import _exchange
-from ..._job import log, runtime
-from ...data.input import DataArguments
-from .. import private
+from .. import _exchange
+from .._job import log, runtime
+from ..data.input import DataArguments
+from . import private
 
 
 def check_size(name: str, value: Any) -> None:

@@ -11,15 +11,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..._job import log, runtime, timeline
-from ..._job.environment import prints_output
-from ...data import tf_data
-from ...data.adapter import ShardedAdapter
-from ...data.input import DataArguments, DistributedInput, distributed, input_of, sized, uses_pipelines
-from .. import files, hooks, limitations, private, training, written
-from ..callbacks import internal, placement
-from ..epoch import drift
-from . import call_data, on_batch, start, takeover
+from .._job import log, runtime, timeline
+from .._job.environment import prints_output
+from ..data import tf_data
+from ..data.adapter import ShardedAdapter
+from ..data.input import DataArguments, DistributedInput, distributed, input_of, sized, uses_pipelines
+from . import (
+    call_data,
+    consistency,
+    files,
+    hooks,
+    limitations,
+    model_state,
+    on_batch,
+    private,
+    start,
+    takeover,
+    written,
+)
+from .callbacks import internal, placement
 
 _Method = Callable[..., Any]
 
@@ -30,7 +40,7 @@ def _verbose(verbose: Any) -> Any:
 
 def _settings(arguments: dict[str, Any]) -> list[str]:
     """What must be equal on all ranks beside the data, a line each."""
-    return [*(f"{name}={value!r}" for name, value in arguments.items()), *drift.settings()]
+    return [*(f"{name}={value!r}" for name, value in arguments.items()), *consistency.settings()]
 
 
 @timeline.part("fit", timeline.CALL)
@@ -106,7 +116,7 @@ def _fit_together(
     parts = distributed("fit", given, model, _settings(options))
     batches = [each.batches for each in parts]
     start.equalize(model, "train", parts)
-    placed = internal.with_epochs([drift.BeforeSteps(model), *placement.arrange(model, callbacks)])
+    placed = internal.with_epochs([consistency.BeforeSteps(model), *placement.arrange(model, callbacks)])
     limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
     options |= {
@@ -116,7 +126,7 @@ def _fit_together(
     }
     with limitations.no_xla_for_own_data(model, parts), files.by_master(model), explained:
         limitations.no_xla_where_impossible(model, "train", "test")
-        with training.during(model, training.Call(trains=True)), takeover.validating(model, parts[1:]):
+        with model_state.during(model, model_state.Call(trains=True)), takeover.validating(model, parts[1:]):
             history = _fit_with_snapshots(model, method, parts[0], validation.x, callbacks, placed, **options)
     written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history
@@ -139,7 +149,7 @@ def _fit_with_snapshots(
     kept, keeping = placement.snapshot_among(users), None
     if kept is not None:
         _check_snapshots()
-        from ..snapshots import session  # most jobs need none of it
+        from .snapshots import session  # most jobs need none of it
 
         if tf_data.is_dataset(validation) and tf_data.structure.order_of(validation).seeds:
             log.warn_once(
@@ -158,7 +168,7 @@ def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str,
     """`keras.Model.evaluate`: the numbers of all rows, on every rank."""
     batches = takeover.validation_batches(model, given)
     if batches is not None:
-        with training.during(model, training.Call(trains=False)):
+        with model_state.during(model, model_state.Call(trains=False)):
             return method(batches, **given)
     data = call_data.of_evaluation(given, ours)
     if runtime.get_size() == 1:
@@ -179,7 +189,7 @@ def _evaluate_together(
     limitations.no_xla_where_impossible(model, "test")
     callbacks = callbacks if validates else placement.arrange(model, callbacks)
     explained = limitations.explaining_row_errors(model, "test", part)
-    during = training.during(model, training.Call(trains=False))
+    during = model_state.during(model, model_state.Call(trains=False))
     with limitations.no_xla_for_own_data(model, [part]), files.by_master(model), explained, during:
         return method(part.batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks, **options)
 

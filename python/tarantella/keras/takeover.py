@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 import keras
 from keras import tree
 
-from ..._backend import backend
-from ..._job import log, runtime, timeline
-from ...data import tf_data
-from ...data.adapter import ShardedAdapter
-from ...data.input import DistributedInput, uses_pipelines
-from ...data.rows import MicroBatch, PaddedMicroBatch, has_rows
-from .. import hooks, limitations, private, training
-from ..epoch import end
-from ..step import across_rows, gradients, losses, metrics, run
+from .._backend import backend
+from .._job import log, runtime, timeline
+from ..data import tf_data
+from ..data.adapter import ShardedAdapter
+from ..data.input import DistributedInput, uses_pipelines
+from ..data.rows import MicroBatch, PaddedMicroBatch, has_rows
+from . import epoch_end, hooks, limitations, model_state, private
+from .step import across_rows, gradients, losses, metrics, run
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 # What runs in the place of a method: `taken(model, method of Keras, arguments, our own options)`.
@@ -112,10 +111,10 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _by_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Runs Keras's method on this rank; with our batches it is an evaluation within a fit, in which ranks combine."""
-    if training.known(model) is None or name.startswith("predict"):
+    if model_state.known(model) is None or name.startswith("predict"):
         return original(model, *args, **kwargs)
     x = args[0] if args else kwargs.get("x")
-    with training.during(model, training.Call(trains=False) if isinstance(x, ShardedAdapter) else None):
+    with model_state.during(model, model_state.Call(trains=False) if isinstance(x, ShardedAdapter) else None):
         return original(model, *args, **kwargs)
 
 
@@ -136,7 +135,7 @@ def hook_model(model: Any) -> None:
 
 def _install_compiled(model: Any) -> None:
     metrics.note_sources(model)
-    for part in (end, metrics, losses):
+    for part in (epoch_end, metrics, losses):
         part.install(model)
 
 
@@ -161,7 +160,7 @@ def _hook_validation(model: Any) -> None:
 @contextlib.contextmanager
 def validating(model: Any, validation: list[DistributedInput]) -> Iterator[None]:
     """Meanwhile these are the validation data of a fit, where there are any."""
-    found = training.of(model)
+    found = model_state.of(model)
     outer, found.validation = found.validation, validation[0] if validation else None
     try:
         yield
@@ -171,7 +170,7 @@ def validating(model: Any, validation: list[DistributedInput]) -> Iterator[None]
 
 def _evaluate(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def evaluate(*args: Any, **kwargs: Any) -> Any:
-        found = training.of(model).validation
+        found = model_state.of(model).validation
         if found is None or kwargs.get("x") is not found.batches:
             return original(*args, **kwargs)
         data = found.given
@@ -188,7 +187,7 @@ def validation_batches(model: Any, given: dict[str, Any]) -> ShardedAdapter | No
 
     Removes the data from the arguments then.
     """
-    known = training.known(model)  # None on one rank
+    known = model_state.known(model)  # None on one rank
     found = None if known is None else known.validation
     if not given.pop("_use_cached_eval_dataset", False) or found is None:
         return None

@@ -33,12 +33,11 @@ import keras
 import numpy as np
 from keras import tree
 
-from ... import _exchange
-from ..._backend import backend
-from ..._job import log, runtime, timeline
-from ..._job.log import abbreviated
-from .. import hooks, private, replicas, training
-from . import drift
+from .. import _exchange
+from .._backend import backend
+from .._job import log, runtime, timeline
+from .._job.log import abbreviated
+from . import consistency, hooks, model_state, private, replicas
 
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
@@ -54,7 +53,7 @@ def install(model: Any) -> None:
 def _reset(model: Any, original: Callable[[], None]) -> Callable[[], None]:
     def reset_metrics() -> None:
         original()
-        call = training.of(model).call
+        call = model_state.of(model).call
         if call is not None:
             call.in_parts = True
 
@@ -65,25 +64,25 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
     """Keras calls this once per epoch or evaluation: then the ranks combine their states permanently."""
 
     def result_or_logs(logs: Any) -> Any:
-        call = training.of(model).call
+        call = model_state.of(model).call
         if call is None:
             return original(logs)
         backend.sync(model)  # ranks call the core in one order: first the steps, then what follows
-        drift.same_data(model)
+        consistency.same_data(model)
         if call.trains and not call.on_batch:
             average_layer_state(model)
-            drift.same_weights(model)
+            consistency.same_weights(model)
         combine_metrics(model)
         call.in_parts = False
         results = _results(model, call, original, logs)
         if call.trains and not call.on_batch:
-            drift.nan_labels(model, flattened(results).get("loss", 0.0))
+            consistency.nan_labels(model, flattened(results).get("loss", 0.0))
         return results
 
     return result_or_logs
 
 
-def _results(model: Any, call: training.Call, original: Callable[[Any], Any], logs: Any) -> Any:
+def _results(model: Any, call: model_state.Call, original: Callable[[Any], Any], logs: Any) -> Any:
     """The results of the metrics, or the combined logs of a user-defined step."""
     results = original(logs)
     is_own = results is logs and isinstance(logs, dict) and logs
@@ -92,7 +91,7 @@ def _results(model: Any, call: training.Call, original: Callable[[Any], Any], lo
 
 def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
     """The logs of one process within an epoch. The metrics keep this rank's state. Collective."""
-    call, original = training.of(model).call, hooks.original(model, private.RESULTS)
+    call, original = model_state.of(model).call, hooks.original(model, private.RESULTS)
     assert call is not None
     backend.sync(model)
     variables = model.metrics_variables
@@ -107,7 +106,7 @@ def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
 
 def combined(model: Any, trains: bool, logs: dict[str, Any]) -> dict[str, Any]:
     """The logs that one process would return. The metrics must hold the combined states. Collective."""
-    steps = training.of(model).logs[trains]
+    steps = model_state.of(model).logs[trains]
     results = [source.result() for source in tree.flatten(steps.sources)]
     others = [i for i, result in enumerate(results) if result is None]
     for i, value in zip(others, _averaged(steps, logs, others), strict=True):
@@ -128,7 +127,7 @@ def _number(value: Any) -> Any:
     return np.asarray(value) if np.ndim(value) else float(value)
 
 
-def _averaged(steps: training.Logs, logs: dict[str, Any], others: list[int]) -> list[Any]:
+def _averaged(steps: model_state.Logs, logs: dict[str, Any], others: list[int]) -> list[Any]:
     if not others:
         return []
     values = [np.asarray(tree.flatten(logs)[i]) for i in others]
@@ -167,7 +166,7 @@ def average_layer_state(model: Any) -> None:
     They are the moving statistics of BatchNormalization, and variables that user-defined layers assign: a running
     mean, a codebook. Weights of other dtypes are not changed. States of random generators differ on purpose.
     """
-    progress = training.known(model)
+    progress = model_state.known(model)
     if progress is not None:
         progress.apart = False
     average_of(model, replicas.differing(model.non_trainable_weights))
@@ -207,7 +206,7 @@ def combine_metrics(model: Any) -> None:
     metrics = private.metrics_of(model)
     own = [metric for metric in metrics if rules_of(metric) is not None]
     theirs = {id(variable) for metric in own for variable in metric.variables}
-    whole = {id(variable) for metric in training.of(model).whole.values() for variable in metric.variables}
+    whole = {id(variable) for metric in model_state.of(model).whole.values() for variable in metric.variables}
     summed = [variable for variable in model.metrics_variables if id(variable) not in theirs]
     if summed:
         # Of states that every rank has for all rows, the master's are taken.

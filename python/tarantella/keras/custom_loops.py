@@ -8,13 +8,13 @@ from typing import Any
 import keras
 from keras import tree
 
-from ... import _exchange
-from ..._job import runtime
-from ..._job.groups import Group
-from ..._names import described
-from .. import files, hooks, replicas, training
-from ..step import gradients as gradients_of_step
-from ..step.step import current_step
+from .. import _exchange
+from .._job import runtime
+from .._job.groups import Group
+from .._names import described
+from . import files, hooks, model_state, replicas
+from .step import gradients as gradients_of_step
+from .step.step import current_step
 
 
 def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
@@ -53,7 +53,9 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
         hooks.check_keras()
         files.hook_checkpoints()
         gradients_of_step.hook_optimizer(optimizer)
-        training.set_loop(optimizer, gradients_of_step.reduce_with(1 / runtime.get_size() if op == "average" else 1.0))
+        model_state.set_loop(
+            optimizer, gradients_of_step.reduce_with(1 / runtime.get_size() if op == "average" else 1.0)
+        )
     return optimizer
 
 

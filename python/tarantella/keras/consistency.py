@@ -8,13 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from ... import _exchange
-from ..._backend import backend
-from ..._job import runtime, timeline
-from ..._job.environment import integer
-from ..._job.errors import MismatchError
-from ..._names import name_of
-from .. import replicas, training
+from .. import _exchange
+from .._backend import backend
+from .._job import runtime, timeline
+from .._job.environment import integer
+from .._job.errors import MismatchError
+from .._names import name_of
+from . import model_state, replicas
 
 # Steps between two comparisons of weights, unless TNT_WEIGHT_CHECK_STEPS says another number. The checksum reads the
 # weights once, so a hundred steps that each read and write them several times take a thousand times as long.
@@ -30,8 +30,8 @@ CURE = (
 @timeline.part("compare data")
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks if they have read different global batches. Collective."""
-    mine = np.asarray(training.of(model).read).reshape(1)
-    training.of(model).read.assign(0)
+    mine = np.asarray(model_state.of(model).read).reshape(1)
+    model_state.of(model).read.assign(0)
     everyone = runtime.context().allgather(mine, "fingerprints of the data").ravel()
     others = np.flatnonzero(everyone != everyone[0])
     if others.size:
@@ -47,7 +47,7 @@ def nan_labels(model: Any, loss: Any) -> None:
     """Raises ValueError on all ranks if the loss is NaN because labels are. Collective if the loss is NaN."""
     if model.stop_training or not np.isnan(loss).any():
         return
-    mine = np.asarray(training.of(model).nan_labels).reshape(1)
+    mine = np.asarray(model_state.of(model).nan_labels).reshape(1)
     count = int(runtime.context().allreduce(mine, "labels that are NaN")[0])
     if count:
         raise ValueError(
@@ -83,14 +83,14 @@ def _interval() -> int:
 
 def start(model: Any) -> None:
     """Call this before the first step of a call. All ranks must have the same settings."""
-    found = training.of(model)
+    found = model_state.of(model)
     found.start()
     found.weight_check_interval = _interval()
 
 
 def before_step(model: Any) -> None:
     """Compares the weights of the ranks once every TNT_WEIGHT_CHECK_STEPS steps. Collective then."""
-    found = training.of(model)
+    found = model_state.of(model)
     if 0 < found.weight_check_interval <= found.unchecked_steps:
         same_weights(model)
         found.unchecked_steps = 0
@@ -107,11 +107,11 @@ class BeforeSteps(keras.callbacks.Callback):
         self._of = weakref.ref(model)  # on JAX, Keras's property `model` assigns all variables
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        training.of(self.model).try_again()
+        model_state.of(self.model).try_again()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         before_step(self._of())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        found = training.of(self.model)
+        found = model_state.of(self.model)
         found.completed = max(1, found.completed)

@@ -1,1 +1,0 @@
-"""What happens when an epoch or evaluation ends and the ranks meet."""
