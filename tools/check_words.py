@@ -18,22 +18,33 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "python/tarantella"
 
 NAMES = {
+    "apart": "differ",
+    "begin_at": "seek",
     "before_map": "shard_before_map",
     "borrow": "reuse_buffer",
+    "copied": "is_padding",
+    "coupled": "batch_dependent",
+    "equalize": "synchronize",
     "heard": "received",
     "in_parts": "is_local",
+    "input_of": "checked_input",
     "joining": "join",
+    "judgement": "origin",
+    "jumps": "is_seekable",
     "listed": "abbreviated",
+    "look_ahead": "peek",
     "made_up": "synthetic",
     "meeting": "rendezvous",
     "of_arrays": "from_arrays",
     "of_batches": "from_batches",
     "own_batches": "per_rank",
     "said": "logged",
+    "sized": "with_batch_size",
     "started_by": "launch_environment",
     "told": "sent or received",
     "uncaught": "excepthook",
     "whereabouts": "current_line",
+    "wishes": "stop_flags",
 }
 PROSE = {
     "made-up|made up": "synthetic",

@@ -89,7 +89,7 @@ void cut(const Cut& cut, TF_OpKernelContext* context, TfStatus& status) {
 
   const int64_t index = *static_cast<const int64_t*>(api()->TF_TensorData(inputs.tensors()[0]));
   const Share share(cut, totals[0]);
-  put<bool>(context, 2 * count, kBool, {}, status, [&](bool* copied) { *copied = share.rows == 0; });
+  put<bool>(context, 2 * count, kBool, {}, status, [&](bool* is_padding) { *is_padding = share.rows == 0; });
   if (!status.ok()) return;
   if (cut.positions) {
     return put<int64_t>(context, 2 * count + 1, kInt64, {share.taken}, status, [&](int64_t* positions) {
@@ -102,10 +102,10 @@ void cut(const Cut& cut, TF_OpKernelContext* context, TfStatus& status) {
     const size_t bytes = api()->TF_TensorByteSize(part);
     if (bytes != 0) checksum.add(static_cast<const std::byte*>(api()->TF_TensorData(part)), bytes);
   }
-  put<int64_t>(context, 2 * count + 1, kInt64, {3}, status, [&](int64_t* numbers) {
-    numbers[0] = share.rows;
-    numbers[1] = totals[0];
-    numbers[2] = static_cast<int64_t>((2 * static_cast<uint64_t>(index) + 1) * checksum.value());
+  put<int64_t>(context, 2 * count + 1, kInt64, {3}, status, [&](int64_t* metadata) {
+    metadata[0] = share.rows;
+    metadata[1] = totals[0];
+    metadata[2] = static_cast<int64_t>((2 * static_cast<uint64_t>(index) + 1) * checksum.value());
   });
 }
 
@@ -150,8 +150,8 @@ bool register_cut() {
   api()->TF_OpDefinitionBuilderAddInput(op, "parts: T");
   api()->TF_OpDefinitionBuilderAddOutput(op, "begins: N * int64");
   api()->TF_OpDefinitionBuilderAddOutput(op, "sizes: N * int64");
-  api()->TF_OpDefinitionBuilderAddOutput(op, "copied: bool");
-  api()->TF_OpDefinitionBuilderAddOutput(op, "numbers: int64");
+  api()->TF_OpDefinitionBuilderAddOutput(op, "is_padding: bool");
+  api()->TF_OpDefinitionBuilderAddOutput(op, "metadata: int64");
   api()->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, unknown_shapes);
   return register_op(op, "TarantellaCut",
                      api()->TF_NewKernelBuilder("TarantellaCut", "CPU", create, compute, destroy));

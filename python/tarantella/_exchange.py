@@ -72,7 +72,7 @@ def gather_bytes(payload: bytes, context: Any = None) -> list[bytes]:
     return [part.tobytes() for part in np.split(joined, np.cumsum(lengths)[:-1])]
 
 
-def agree(what: str, lines: Sequence[str], cure: str, group: Group | None = None) -> None:
+def check_equal(what: str, lines: Sequence[str], cure: str, group: Group | None = None) -> None:
     """Raises MismatchError on all ranks if their `lines` differ, with the first different line. Collective.
 
     The group is all ranks by default. The message has ranks of the job, not of the group.

@@ -69,15 +69,15 @@ class Backend(Protocol):
         alias_outputs: bool = False,
         group: Group | None = None,
         check: bool = False,
-        look: Callable[[Any, Any], None] | None = None,
+        inspect: Callable[[Any, Any], None] | None = None,
     ) -> list[Any]:
         """The sums over the ranks of a group, by default all, of each rank's gradients times `weight`. Collective.
 
         None stays None. A sparse gradient gets the slices that one process has for the global batch, whatever an
         optimizer does with repeated rows: those of rows from all ranks; those that do not come from rows (positions)
         summed. With `alias_outputs` the sums lie in memory that the next step overwrites: for consumers that keep
-        nothing. With `check`, a gradient of this rank that is not finite ends the job. `look` is called with the arrays
-        of this rank's largest dense gradient and of its sum, the first time that this runs for the owner.
+        nothing. With `check`, a gradient of this rank that is not finite ends the job. `inspect` is called with the
+        arrays of this rank's largest dense gradient and of its sum, the first time that this runs for the owner.
         """
 
     def step_gradients(self, step: Step, model: TrainedModel) -> Gradients:
@@ -111,15 +111,15 @@ class Backend(Protocol):
         """
 
     def gather_rows(
-        self, what: str, parts: Sequence[Any], share: Any, empty: Any, number: Any
+        self, what: str, parts: Sequence[Any], fraction: Any, empty: Any, number: Any
     ) -> tuple[list[Any], list[Any]]:
         """How many rows of each part each rank has, and the rows of all ranks, in rank order. Collective.
 
         The parts are dense tensors; masks and logits that Keras has attached to them travel along. Where `empty`, a
-        scalar bool or None, is true, this rank has none. If `share` is None, the gradient is the sum of the ranks'
-        gradients, a collective, too. With `share`, a scalar of float64, every rank computes the same result and weighs
-        it by `share`; the gradient is then this rank's divided by it. `number` is that of the training step, or None:
-        where ranks are in different steps, MismatchError ends the job. `what` names the rows in errors.
+        scalar bool or None, is true, this rank has none. If `fraction` is None, the gradient is the sum of the ranks'
+        gradients, a collective, too. With `fraction`, a scalar of float64, every rank computes the same result and
+        weighs it by `fraction`; the gradient is then this rank's divided by it. `number` is that of the training step,
+        or None: where ranks are in different steps, MismatchError ends the job. `what` names the rows in errors.
         """
 
     def why_not_gathered(self, part: Any) -> str:
@@ -134,7 +134,7 @@ class Backend(Protocol):
         `call(data)` runs Keras's step on data, and returns its logs or outputs.
         """
 
-    def beginning(self, function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
+    def with_iterator(self, function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
         """A function of steps, which first calls `begin(iterator)` and takes its batches from what that returns."""
 
     def run_step(self, model: Any, kind: str, batch: Any) -> Any:
@@ -170,7 +170,7 @@ class Backend(Protocol):
 
     # A first batch, and what is run in a sandbox.
 
-    def look_ahead(self, iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
+    def peek(self, iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
         """Takes the next batch: this one, and an iterator of its type that gives it and what follows, at least `count`.
 
         It is None where there is none; missing components of it are None. Raises what the iterator raises.

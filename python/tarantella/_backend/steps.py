@@ -12,7 +12,7 @@ import keras
 
 # An owner, the name of its method, and what makes the hook of this method.
 Hook = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
-RunStep = Callable[[str, Any, "Call"], Any]
+RunStep = Callable[[str, Any, "KerasStep"], Any]
 
 
 class Undo(NamedTuple):
@@ -22,11 +22,11 @@ class Undo(NamedTuple):
     variables: Sequence[Any]  # that get back their earlier values
     # Restored only if the step assigns them values from this rank's rows; values from sums over ranks stay. Eagerly
     # this is unknown, so all are restored.
-    where_own: Sequence[Any]
-    kept: Callable[[], Sequence[Any]]  # called after the step: variables of both that stay
+    if_local: Sequence[Any]
+    exempt: Callable[[], Sequence[Any]]  # called after the step: variables of both that stay
 
 
-class Call(Protocol):
+class KerasStep(Protocol):
     """Keras's step."""
 
     def __call__(self, data: Any, undo: Undo | None = None) -> Any:
@@ -66,15 +66,15 @@ class State(Protocol):
     traced_for: object  # tells functions that are traced in the model's steps from others
     summed: set[int]  # variables that tapes have summed in any step
     known_as_summed: dict[int, Any]  # 1 for those that tapes have summed in the present function of steps
-    numbers: Any  # a variable that is read by whatever has to run after the end of a step
+    step_numbers: Any  # a variable that is read by whatever has to run after the end of a step
     end: Any  # what owns the plans of the end of a step
 
     @property
-    def reductions(self) -> Sequence[Any]:
+    def plan_owners(self) -> Sequence[Any]:
         """What owns plans, by the number of a call for the same variables in a step."""
 
-    def reduction(self, number: int) -> Any:
-        """The item of `reductions`, made where it is new."""
+    def plan_owner(self, number: int) -> Any:
+        """The item of `plan_owners`, made where it is new."""
 
     def note_summed(self, variables: set[int]) -> None:
         """Sets `known_as_summed`, once the trace has ended."""

@@ -226,8 +226,8 @@ def check_versions(context: Context, nodes: tuple[int, ...]) -> None:
     from .._core import __version__
 
     frameworks = [_installed.version(*packages) or _UNKNOWN for packages in _FRAMEWORKS.values()]
-    mine = " ".join([socket.gethostname()[:64], __version__, platform.python_version(), *frameworks]).encode()
-    values = array("i", mine.ljust(_LONGEST_VERSIONS)[:_LONGEST_VERSIONS])  # any buffer will do
+    local = " ".join([socket.gethostname()[:64], __version__, platform.python_version(), *frameworks]).encode()
+    values = array("i", local.ljust(_LONGEST_VERSIONS)[:_LONGEST_VERSIONS])  # any buffer will do
     received = context.allgather(values, "the versions of the machines").tobytes()  # type: ignore[arg-type]
     ranks = [
         received[at : at + _LONGEST_VERSIONS].decode(errors="replace").split()

@@ -1,15 +1,19 @@
 """Keras's adapters of inputs, and `ShardedAdapter`: one reduced to the micro batches of one rank.
 
-Keras's adapter still gives the number of batches and runs the input's hooks at the ends of epochs.
+Keras's adapter still gives the number of batches and runs the input's hooks at the ends of epochs. The values of arrays
+are compared by checksums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 from keras import tree
+from numpy.typing import NDArray
 
+from .. import _exchange
 from ..keras import private
 
 are_arrays = private.can_convert_arrays
@@ -23,15 +27,15 @@ class ShardedAdapter(private.DataAdapter):
         source: private.DataAdapter,
         batches: Any,
         num_batches: int | None,
-        begin_at: Callable[[int], Any] | None = None,
+        seek: Callable[[int], Any] | None = None,
     ) -> None:
         """`batches`, a dataset, are made from `source`, whose hooks run at the begin and end of each epoch.
 
-        `begin_at(n)` is the dataset without its first n batches, where that is quicker than to read and drop them.
+        `seek(n)` is the dataset without its first n batches, where that is quicker than to read and drop them.
         """
         self._source, self._batches, self._num_batches = source, batches, num_batches
-        self._begin_at = begin_at or batches.skip
-        self.jumps = begin_at is not None  # a pass may begin with any batch, and the earlier ones are not read
+        self._seek = seek or batches.skip
+        self.is_seekable = seek is not None  # a pass may begin with any batch, and the earlier ones are not read
 
     @property
     def element_spec(self) -> Any:
@@ -111,3 +115,40 @@ def rows_of_arrays(batch: Any) -> int:
     if not are_arrays(batch):
         raise ValueError("a batch must be arrays or tensors, or lists, tuples or dicts of them")
     return private.rows_of(adapt_arrays(*batch))
+
+
+# Ranks compare arrays of up to 1 GiB in full, larger ones in evenly spaced blocks.
+_BLOCK, _BLOCKS = 2**20, 2**10
+
+
+def described(adapter: private.ArrayDataAdapter, checksum_of: Callable[[Any], int]) -> list[str]:
+    """The properties of arrays that must be equal on all ranks, one per line; `checksum_of` is that of an array."""
+    whole = leaves_of(private.arrays_of(adapter))
+    return [
+        f"{private.rows_of(adapter)} rows",
+        f"batches of {adapter.batch_size}, shuffle={private.is_shuffled(adapter)}",
+        *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
+        *(f"part {i} with the fingerprint {checksum_of(leaf) % 2**64:016x}" for i, leaf in enumerate(whole)),
+    ]
+
+
+def checksum(arrays: Iterable[Any], bytes_of: Callable[[Any], NDArray[Any]]) -> int:
+    """The checksum, a signed number of 64 bits, of what `bytes_of` gives for blocks of rows of the arrays."""
+    total = 0
+    for array in arrays:
+        for block in _blocks(array, bytes_of):
+            total = _exchange.checksum([np.int64(total), bytes_of(block)])
+    return total
+
+
+def _blocks(array: Any, bytes_of: Callable[[Any], NDArray[Any]]) -> Iterator[Any]:
+    rows = max(1, _BLOCK // max(1, bytes_of(array[:1]).nbytes))
+    starts = np.arange(0, len(array), rows)
+    if len(starts) > _BLOCKS:
+        starts = starts[np.linspace(0, len(starts) - 1, _BLOCKS).astype(np.int64)]
+    return (array[start : start + rows] for start in starts)
+
+
+def leaves_of(structure: Any) -> list[Any]:
+    """The parts of a structure of arrays, without None."""
+    return [leaf for leaf in tree.flatten(structure) if leaf is not None]

@@ -5,22 +5,18 @@ Keras's adapter gives the global batches in its own order, and each rank takes i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 from keras import tree
-from numpy.typing import NDArray
 
 from .. import _exchange
 from ..keras import private
 from ..keras.private import ArrayDataAdapter
-from .adapter import ShardedAdapter
-from .rows import MicroBatch, PaddedMicroBatch, PredictBatch, share
-
-# Ranks compare arrays of up to 1 GiB in full, larger ones in evenly spaced blocks.
-_BLOCK, _BLOCKS = 2**20, 2**10
+from .adapter import ShardedAdapter, checksum, described, leaves_of
+from .rows import MicroBatch, PaddedMicroBatch, PredictBatch, rows_of_rank
 
 
 def describe(adapter: ArrayDataAdapter) -> list[str]:
@@ -28,42 +24,10 @@ def describe(adapter: ArrayDataAdapter) -> list[str]:
 
     Raises NotImplementedError for arrays that NumPy cannot read as numbers.
     """
-    for i, leaf in enumerate(_leaves(private.arrays_of(adapter))):
+    for i, leaf in enumerate(leaves_of(private.arrays_of(adapter))):
         if np.asarray(leaf).dtype.hasobject:
             raise NotImplementedError(f"part {i} is no array of numbers, which Keras's tensorflow backend needs so far")
     return described(adapter, lambda leaf: checksum([np.asarray(leaf)], np.asarray))
-
-
-def described(adapter: ArrayDataAdapter, checksum_of: Callable[[Any], int]) -> list[str]:
-    """As `describe`, with `checksum_of` for the values of an array of any kind."""
-    whole = _leaves(private.arrays_of(adapter))
-    return [
-        f"{private.rows_of(adapter)} rows",
-        f"batches of {adapter.batch_size}, shuffle={private.is_shuffled(adapter)}",
-        *(f"part {i}: {getattr(leaf, 'dtype', 'columns')} {tuple(leaf.shape)}" for i, leaf in enumerate(whole)),
-        *(f"part {i} with the fingerprint {checksum_of(leaf) % 2**64:016x}" for i, leaf in enumerate(whole)),
-    ]
-
-
-def checksum(arrays: Iterable[Any], bytes_of: Callable[[Any], NDArray[Any]]) -> int:
-    """The checksum, a signed number of 64 bits, of what `bytes_of` gives for blocks of rows of the arrays."""
-    total = 0
-    for array in arrays:
-        for block in _blocks(array, bytes_of):
-            total = _exchange.checksum([np.int64(total), bytes_of(block)])
-    return total
-
-
-def _blocks(array: Any, bytes_of: Callable[[Any], NDArray[Any]]) -> Iterator[Any]:
-    rows = max(1, _BLOCK // max(1, bytes_of(array[:1]).nbytes))
-    starts = np.arange(0, len(array), rows)
-    if len(starts) > _BLOCKS:
-        starts = starts[np.linspace(0, len(starts) - 1, _BLOCKS).astype(np.int64)]
-    return (array[start : start + rows] for start in starts)
-
-
-def _leaves(structure: Any) -> list[Any]:
-    return [leaf for leaf in tree.flatten(structure) if leaf is not None]
 
 
 def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> ShardedAdapter:
@@ -99,9 +63,9 @@ class _Batches:
                 yield self._own_rows(index, batch)
 
     def _own_rows(self, index: int, batch: Any) -> Any:
-        leaves = _leaves(batch)
+        leaves = leaves_of(batch)
         total = len(leaves[0])
-        start, rows = share(total, self._rank, self._size)
+        start, rows = rows_of_rank(total, self._rank, self._size)
         taken = slice(start, start + rows) if rows else slice(0, 1)  # a padding row
         data = tree.map_structure(lambda leaf: None if leaf is None else leaf[taken], batch)
         if self._positions:
@@ -111,8 +75,8 @@ class _Batches:
         fingerprint = (2 * index + 1) * _exchange.checksum(leaves) % 2**31
         return self._micro_batch(data, np.array([rows, total, fingerprint], np.int64), np.array(rows == 0))
 
-    def _micro_batch(self, data: Any, numbers: Any, copied: Any) -> MicroBatch | PaddedMicroBatch:
-        return PaddedMicroBatch(data, numbers, copied) if self._padded else MicroBatch(data, numbers)
+    def _micro_batch(self, data: Any, metadata: Any, is_padding: Any) -> MicroBatch | PaddedMicroBatch:
+        return PaddedMicroBatch(data, metadata, is_padding) if self._padded else MicroBatch(data, metadata)
 
 
 def _type_of(leaf: Any) -> Any:

@@ -122,7 +122,7 @@ def _arrays() -> Any:
     return tf_data.from_arrays if uses_pipelines() else host_arrays
 
 
-def input_of(given: DataArguments, model: Any) -> DistributedInput:
+def checked_input(given: DataArguments, model: Any) -> DistributedInput:
     """Checks and describes one input. Raises ValueError for invalid data, and if the two batch sizes do not match.
 
     With `distributed=False` the input belongs to this rank: its batches are micro batches.
@@ -133,7 +133,7 @@ def input_of(given: DataArguments, model: Any) -> DistributedInput:
     if given.is_of_own_files:
         given = replace(given, x=x.distribute_dataset_across_ranks(), distributed=False)
     are_arrays = adapters.are_arrays((given.x, given.y, given.sample_weight))
-    given = sized(given, model)
+    given = with_batch_size(given, model)
     x = given.x
     if tf_data.is_dataset(x):
         reason = tf_data.from_batches.unbatched(x, what, _input_shapes(model))
@@ -157,7 +157,7 @@ def input_of(given: DataArguments, model: Any) -> DistributedInput:
     return DistributedInput(as_given, adapter, given.distributed, given.batch_size)
 
 
-def sized(given: DataArguments, model: Any) -> DataArguments:
+def with_batch_size(given: DataArguments, model: Any) -> DataArguments:
     """The input with a plain dataset, and a batch size adapted to the micro batch size if one is given.
 
     Raises ValueError if batch size and micro batch size do not match.
@@ -193,7 +193,7 @@ def _input_shapes(model: Any) -> dict[str, tuple[Any, ...]]:
     return {tensor.name: tuple(tensor.shape) for tensor in inputs or []}
 
 
-def distributed(
+def distribute(
     call: str, given: Sequence[DataArguments], model: Any, settings: Sequence[str]
 ) -> list[DistributedInput]:
     """The inputs of a call, checked and split. Collective.
@@ -204,35 +204,36 @@ def distributed(
     """
     inputs: list[DistributedInput] = []
     for each in given:
-        inputs.append(input_of(_sized_like(inputs[0], each) if inputs else each, model))
-    agree(call, [*(line for each in inputs for line in each.lines), *settings])
+        inputs.append(checked_input(_with_batch_size_of(inputs[0], each) if inputs else each, model))
+    check_equal(call, [*(line for each in inputs for line in each.lines), *settings])
     if uses_pipelines():
-        agree_on_seed()
+        broadcast_seed()
     if any(each.runs_python for each in inputs):
-        agree_on_generators()
+        broadcast_generators()
     for part in inputs:
         part.split(positions=call == "predict")
     return inputs
 
 
-def _sized_like(training: DistributedInput, given: DataArguments) -> DataArguments:
+def _with_batch_size_of(training: DistributedInput, given: DataArguments) -> DataArguments:
     has_size = given.batch_size is not None or given.micro_batch_size is not None
     takes_one = not has_size and adapters.are_arrays((given.x, given.y, given.sample_weight))
     return replace(given, batch_size=training.batch_size) if takes_one else given
 
 
 @timeline.part("agree on data and arguments")
-def agree(call: str, lines: Sequence[str]) -> None:
+def check_equal(call: str, lines: Sequence[str]) -> None:
     """Raises MismatchError on all ranks where these lines, of a call's data and arguments, differ. Collective."""
-    _exchange.agree(f"data or arguments of {call}", lines, "pass the same to every rank, which takes its own rows")
+    cure = "pass the same to every rank, which takes its own rows"
+    _exchange.check_equal(f"data or arguments of {call}", lines, cure)
 
 
 @timeline.part("agree on seeds")
-def agree_on_seed() -> None:
+def broadcast_seed() -> None:
     """Gives all ranks the master's global seed where theirs differ: they would shuffle differently."""
     seed = tf_data.seeds.global_seed()
-    mine = np.array([0 if seed is None else seed, seed is not None], np.int64)
-    everyone = runtime.context().allgather(mine, "seeds")
+    local = np.array([0 if seed is None else seed, seed is not None], np.int64)
+    everyone = runtime.context().allgather(local, "seeds")
     if (everyone == everyone[0]).all() and everyone[0][1]:
         return
     chosen = int(everyone[0][0]) if everyone[0][1] else tf_data.seeds.DEFAULT_SEED
@@ -240,11 +241,11 @@ def agree_on_seed() -> None:
     tf_data.seeds.set_global_seed(chosen)
 
 
-def agree_on_generators() -> None:
+def broadcast_generators() -> None:
     """Gives all ranks the master's states of the generators that input may draw from: Python's, NumPy's, torch's."""
     torch = sys.modules.get("torch")
-    mine = None if torch is None else torch.get_rng_state().numpy()
-    states = _exchange.gather_bytes(pickle.dumps((random.getstate(), np.random.get_state(), mine)))
+    local = None if torch is None else torch.get_rng_state().numpy()
+    states = _exchange.gather_bytes(pickle.dumps((random.getstate(), np.random.get_state(), local)))
     if states[runtime.get_rank()] != states[0]:
         pythons, numpys, torchs = pickle.loads(states[0])
         random.setstate(pythons)

@@ -68,8 +68,8 @@ class ResumableBatches(ShardedAdapter):
 
     def __init__(self, batches: ShardedAdapter, after: dict[str, Any] | None, order: Order) -> None:
         """`after`: a `position`, from which to go on."""
-        super().__init__(batches._source, batches._batches, batches.num_batches, batches._begin_at)
-        self.jumps = batches.jumps
+        super().__init__(batches._source, batches._batches, batches.num_batches, batches._seek)
+        self.is_seekable = batches.is_seekable
         self._resume_from, self._reads_earlier = after, order.reads_earlier
         self._taken: list[int] = []  # batches, of each iterator
         self._ended: list[Generators] = []  # the generators at each end of an epoch of which the source was told
@@ -107,7 +107,7 @@ class ResumableBatches(ShardedAdapter):
         self._taken = after["taken"] if after else [*self._taken, 0]
         if after:
             self.make_iterators(self._taken[:-1])
-        iterator = iter(self._begin_at(self._taken[-1]) if after and self._taken[-1] else self._batches)
+        iterator = iter(self._seek(self._taken[-1]) if after and self._taken[-1] else self._batches)
         if self._has_one_pass:
             self._only = iterator
         return iterator

@@ -11,12 +11,12 @@ class MicroBatch(NamedTuple):
     data: Any  # x, (x, y) or (x, y, sample_weight)
     # int64: rows of this rank; rows of the global batch; a fingerprint of the global batch and its position, which must
     # be the same on all ranks. One tensor, because every component of an element costs TensorFlow time in each step.
-    numbers: Any
+    metadata: Any
 
     @property
     def rows(self) -> Any:
         """Those of this rank."""
-        return self.numbers[0]
+        return self.metadata[0]
 
 
 class PaddedMicroBatch(NamedTuple):
@@ -27,13 +27,13 @@ class PaddedMicroBatch(NamedTuple):
     """
 
     data: Any
-    numbers: Any
-    copied: Any  # scalar bool: whether the one row is a copy
+    metadata: Any
+    is_padding: Any  # scalar bool: whether the one row is a copy
 
     @property
     def rows(self) -> Any:
         """Those of this rank."""
-        return self.numbers[0]
+        return self.metadata[0]
 
 
 class PredictBatch(NamedTuple):
@@ -47,7 +47,7 @@ class PredictBatch(NamedTuple):
 ROWS_LIMIT = 2**31
 
 
-def share(total: int, rank: int, size: int) -> tuple[int, int]:
+def rows_of_rank(total: int, rank: int, size: int) -> tuple[int, int]:
     """First row and number of rows of a rank: consecutive rows; the first ranks get one of the remainder each."""
     base, extra = divmod(total, size)
     return rank * base + min(rank, extra), base + (rank < extra)

@@ -36,7 +36,7 @@ def of_tensorflow(variable: Any) -> Any:
     return variable.value if hasattr(variable, "path") else variable
 
 
-class Reduction:
+class PlanOwner:
     """Reduces gradients with the options of an optimizer or a tape."""
 
     def __init__(

@@ -57,8 +57,8 @@ class _Joined:
     def __init__(self) -> None:
         own = [each for each in process_sets.every() if each.included()]
         # All ranks make these calls in the same order, so a rank with a higher count joined later.
-        mine = [each.context() for each in global_process_set.groups()]
-        self._came = [sum(each.record.calls for each in mine), time.time_ns()]
+        local = [each.context() for each in global_process_set.groups()]
+        self._came = [sum(each.record.calls for each in local), time.time_ns()]
         self._last = 0
         self._has_lost_plan = False
         self._threads: list[threading.Thread] = []
@@ -124,13 +124,13 @@ class _Joined:
         """Brings the plans to the same step on all ranks, and finds the rank that joined last."""
         stopped = [each.stop() for each in zeros]
         waiting = {number for _, number in context.record.adopted}
-        mine = [
+        local = [
             *self._came,
             *(n for each in zeros for n in each.before),
             *(n for counts in stopped for n in counts),
             *(each.plan in waiting for each in zeros),
         ]
-        table = context.core.allgather(np.array(mine, np.int64), "the end of hvd.join")
+        table = context.core.allgather(np.array(local, np.int64), "the end of hvd.join")
         steps, plans = np.zeros(len(table), np.int64), []
         half, begin = sum(each.tensors for each in zeros), len(self._came)
         some = table[:, begin + 2 * half :].any(axis=0)

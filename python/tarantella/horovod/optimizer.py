@@ -13,7 +13,7 @@ from .._job import runtime
 from ..keras import hooks, model_state
 from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
-from .gradients import BackwardPasses, LocalVariables, Reduction
+from .gradients import BackwardPasses, LocalVariables, PlanOwner
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
 
@@ -24,7 +24,7 @@ _wrapped: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
 class Wrapped:
     """Reduces the gradients that a wrapped optimizer applies."""
 
-    def __init__(self, reduction: Reduction, passes: BackwardPasses | None) -> None:
+    def __init__(self, reduction: PlanOwner, passes: BackwardPasses | None) -> None:
         self.reduction, self.passes = reduction, passes
 
     def __call__(
@@ -80,7 +80,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         raise ValueError(f"backward_passes_per_step must be a whole number above 0 (got {backward_passes_per_step!r})")
     check_groups(num_groups, groups)
     local = LocalVariables(scale_local_gradients)
-    reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local)
+    reduction = PlanOwner(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local)
     passes = None
     if backward_passes_per_step > 1:
         passes = BackwardPasses(backward_passes_per_step, average_aggregated_gradients, sparse_as_dense)

@@ -139,8 +139,8 @@ def _times(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     times = found[0] // rows[0]
     fits = (found == times * rows) & ((times > 0) | (found == 0))
     batch, output = np.argwhere(~fits)[0] if not fits.all() else (0, 0)
-    mine = np.array([fits.all(), rows[batch, 0], found[batch, output], *times], np.int64)
-    everyone = runtime.context().allgather(mine, "lengths of predictions")
+    local = np.array([fits.all(), rows[batch, 0], found[batch, output], *times], np.int64)
+    everyone = runtime.context().allgather(local, "lengths of predictions")
     wrong = np.flatnonzero(everyone[:, 0] == 0)
     if wrong.size == 0 and (everyone[:, 3:] != everyone[0, 3:]).any():
         wrong = np.flatnonzero((everyone[:, 3:] != everyone[0, 3:]).any(axis=1))

@@ -30,9 +30,9 @@ CURE = (
 @timeline.part("compare data")
 def same_data(model: Any) -> None:
     """Raises MismatchError on all ranks if they have read different global batches. Collective."""
-    mine = np.asarray(model_state.of(model).read).reshape(1)
-    model_state.of(model).read.assign(0)
-    everyone = runtime.context().allgather(mine, "fingerprints of the data").ravel()
+    local = np.asarray(model_state.of(model).data_fingerprint).reshape(1)
+    model_state.of(model).data_fingerprint.assign(0)
+    everyone = runtime.context().allgather(local, "fingerprints of the data").ravel()
     others = np.flatnonzero(everyone != everyone[0])
     if others.size:
         raise MismatchError(
@@ -47,8 +47,8 @@ def nan_labels(model: Any, loss: Any) -> None:
     """Raises ValueError on all ranks if the loss is NaN because labels are. Collective if the loss is NaN."""
     if model.stop_training or not np.isnan(loss).any():
         return
-    mine = np.asarray(model_state.of(model).nan_labels).reshape(1)
-    count = int(runtime.context().allreduce(mine, "labels that are NaN")[0])
+    local = np.asarray(model_state.of(model).nan_labels).reshape(1)
+    count = int(runtime.context().allreduce(local, "labels that are NaN")[0])
     if count:
         raise ValueError(
             f"the loss is nan, and {count} of the labels trained on are: remove these rows, or compile with a loss "
@@ -64,12 +64,12 @@ def same_weights(model: Any) -> None:
     """
     backend.sync(model)
     variables = [*model.trainable_variables, *replicas.trainable_outside(model)]
-    mine = np.array([_exchange.checksum(variables)], np.int64)
-    everyone = runtime.context().allgather(mine, "checksum of the weights").ravel()
+    local = np.array([_exchange.checksum(variables)], np.int64)
+    everyone = runtime.context().allgather(local, "checksum of the weights").ravel()
     if (everyone != everyone[0]).any():
         checksums = _exchange.checksums(variables).view(np.uint64)
         lines = [f"{name_of(v)!r} with the checksum {each:016x}" for v, each in zip(variables, checksums, strict=True)]
-        _exchange.agree("trained weights", lines, CURE)
+        _exchange.check_equal("trained weights", lines, CURE)
 
 
 def settings() -> list[str]:
@@ -96,7 +96,7 @@ def before_step(model: Any) -> None:
         found.unchecked_steps = 0
     found.unchecked_steps += 1
     found.completed += 1
-    found.apart = True
+    found.may_differ = True
 
 
 class BeforeSteps(keras.callbacks.Callback):

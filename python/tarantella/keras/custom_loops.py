@@ -148,5 +148,5 @@ def send(variables: list[Any], lines: list[str], root_rank: int, group: Group) -
     if group.context() is None or group.size == 1:
         return
     cure = "build the same model and optimizer on every rank"
-    _exchange.agree("the variables to broadcast", lines, cure, group)
+    _exchange.check_equal("the variables to broadcast", lines, cure, group)
     replicas.broadcast(variables, root, group.context())

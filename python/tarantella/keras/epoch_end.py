@@ -55,7 +55,7 @@ def _reset(model: Any, original: Callable[[], None]) -> Callable[[], None]:
         original()
         call = model_state.of(model).call
         if call is not None:
-            call.in_parts = True
+            call.is_local = True
 
     return reset_metrics
 
@@ -73,7 +73,7 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
             average_layer_state(model)
             consistency.same_weights(model)
         combine_metrics(model)
-        call.in_parts = False
+        call.is_local = False
         results = _results(model, call, original, logs)
         if call.trains and not call.on_batch:
             consistency.nan_labels(model, flattened(results).get("loss", 0.0))
@@ -131,8 +131,8 @@ def _averaged(steps: model_state.Logs, logs: dict[str, Any], others: list[int]) 
     if not others:
         return []
     values = [np.asarray(tree.flatten(logs)[i]) for i in others]
-    mine = np.concatenate([[float(steps.rows.numpy())], _exchange.flatten(values, np.float64)])
-    everyone = runtime.context().allgather(mine, "logs")
+    local = np.concatenate([[float(steps.rows.numpy())], _exchange.flatten(values, np.float64)])
+    everyone = runtime.context().allgather(local, "logs")
     rows, numbers = everyone[:, 0], everyone[:, 1:]
     seen = numbers[rows > 0]  # the numbers of a rank without rows come from a padding row
     alike = (seen == seen[0]).all(axis=0)
@@ -168,14 +168,14 @@ def average_layer_state(model: Any) -> None:
     """
     progress = model_state.known(model)
     if progress is not None:
-        progress.apart = False
+        progress.may_differ = False
     average_of(model, replicas.differing(model.non_trainable_weights))
 
 
-def average_of(model: Any, apart: list[Any]) -> list[Any]:
-    """As `average_layer_state`, of the variables `apart`, which differ. Returns those now equal. Collective."""
-    floats = [v for v in apart if keras.backend.is_float_dtype(v.dtype)]
-    _warn_of_layer_state(model, floats, [v for v in apart if not keras.backend.is_float_dtype(v.dtype)])
+def average_of(model: Any, differ: list[Any]) -> list[Any]:
+    """As `average_layer_state`, of the variables `may_differ`, which differ. Returns those now equal. Collective."""
+    floats = [v for v in differ if keras.backend.is_float_dtype(v.dtype)]
+    _warn_of_layer_state(model, floats, [v for v in differ if not keras.backend.is_float_dtype(v.dtype)])
     if not floats:
         return []
     everyone = runtime.context().allgather(_exchange.flatten(floats, np.float64), "moving statistics")
@@ -206,7 +206,7 @@ def combine_metrics(model: Any) -> None:
     metrics = private.metrics_of(model)
     own = [metric for metric in metrics if rules_of(metric) is not None]
     theirs = {id(variable) for metric in own for variable in metric.variables}
-    whole = {id(variable) for metric in model_state.of(model).whole.values() for variable in metric.variables}
+    whole = {id(variable) for metric in model_state.of(model).global_metrics.values() for variable in metric.variables}
     summed = [variable for variable in model.metrics_variables if id(variable) not in theirs]
     if summed:
         # Of states that every rank has for all rows, the master's are taken.

@@ -15,7 +15,7 @@ from .._job import log, runtime, timeline
 from .._job.environment import prints_output
 from ..data import tf_data
 from ..data.adapter import ShardedAdapter
-from ..data.input import DataArguments, DistributedInput, distributed, input_of, sized, uses_pipelines
+from ..data.input import DataArguments, DistributedInput, checked_input, distribute, uses_pipelines, with_batch_size
 from . import (
     call_data,
     consistency,
@@ -65,10 +65,10 @@ def _fit_alone(
     if kept and given["validation_split"] and validation.x is None:
         data, validation = call_data.split(data, validation, given["validation_split"])
         given["validation_split"] = 0.0
-    data = sized(data, model)
+    data = with_batch_size(data, model)
     pair = None
     if validation.x is not None:
-        validation = sized(validation, model)
+        validation = with_batch_size(validation, model)
         pair = (validation.x, validation.y, validation.sample_weight)
     given |= {
         "validation_data": pair,
@@ -76,8 +76,8 @@ def _fit_alone(
         "validation_steps": validation.steps,
         "steps_per_epoch": data.steps,
     }
-    asked = given.pop("callbacks")
-    placed = internal.with_epochs(asked)
+    user_callbacks = given.pop("callbacks")
+    rank_callbacks = internal.with_epochs(user_callbacks)
     if not kept:
         return method(
             data.x,
@@ -86,14 +86,16 @@ def _fit_alone(
             sample_weight=data.sample_weight,
             shuffle=data.shuffle,
             class_weight=data.class_weight,
-            callbacks=placed,
+            callbacks=rank_callbacks,
             **given,
         )
     start.check_compiled(model, "fit")
     _check_snapshots()
-    part = input_of(data, model)
+    part = checked_input(data, model)
     part.keep_whole()
-    return _fit_with_snapshots(model, method, part, validation.x, asked, placed, shuffle=False, **given)
+    return _fit_with_snapshots(
+        model, method, part, validation.x, user_callbacks, rank_callbacks, shuffle=False, **given
+    )
 
 
 def _check_snapshots() -> None:
@@ -113,10 +115,10 @@ def _fit_together(
 ) -> Any:
     options |= {"steps_per_epoch": data.steps, "validation_steps": validation.steps}
     given = [data] if validation.x is None else [data, validation]
-    parts = distributed("fit", given, model, _settings(options))
+    parts = distribute("fit", given, model, _settings(options))
     batches = [each.batches for each in parts]
-    start.equalize(model, "train", parts)
-    placed = internal.with_epochs([consistency.BeforeSteps(model), *placement.arrange(model, callbacks)])
+    start.synchronize(model, "train", parts)
+    rank_callbacks = internal.with_epochs([consistency.BeforeSteps(model), *placement.arrange(model, callbacks)])
     limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
     options |= {
@@ -127,7 +129,7 @@ def _fit_together(
     with limitations.no_xla_for_own_data(model, parts), files.by_master(model), explained:
         limitations.no_xla_where_impossible(model, "train", "test")
         with model_state.during(model, model_state.Call(trains=True)), takeover.validating(model, parts[1:]):
-            history = _fit_with_snapshots(model, method, parts[0], validation.x, callbacks, placed, **options)
+            history = _fit_with_snapshots(model, method, parts[0], validation.x, callbacks, rank_callbacks, **options)
     written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history
 
@@ -137,15 +139,15 @@ def _fit_with_snapshots(
     method: _Method,
     part: DistributedInput,
     validation: Any,
-    asked: Any,
-    placed: Any,
+    user_callbacks: Any,
+    rank_callbacks: Any,
     **options: Any,
 ) -> Any:
     """Runs Keras's own method, with snapshots where a callback asks for them.
 
-    `validation` are the user's data, `asked` the user's callbacks, `placed` those of this rank.
+    `validation` are the user's data, `user_callbacks` the user's callbacks, `rank_callbacks` those of this rank.
     """
-    users = placement.in_order(asked)
+    users = placement.in_order(user_callbacks)
     kept, keeping = placement.snapshot_among(users), None
     if kept is not None:
         _check_snapshots()
@@ -159,8 +161,8 @@ def _fit_with_snapshots(
         build = functools.partial(start.build_whole, model, getattr(spec, "data", spec))
         keeping = session.begin(model, kept, users, part.batches, part.order, build)
     if keeping is None:
-        return method(part.batches, callbacks=placed, **options)
-    return keeping.fit(method, placed, **options)
+        return method(part.batches, callbacks=rank_callbacks, **options)
+    return keeping.fit(method, rank_callbacks, **options)
 
 
 @timeline.part("evaluate", timeline.CALL)
@@ -172,7 +174,7 @@ def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str,
             return method(batches, **given)
     data = call_data.of_evaluation(given, ours)
     if runtime.get_size() == 1:
-        data = sized(data, model)
+        data = with_batch_size(data, model)
         takeover.hook_for_timeline(model)
         return method(data.x, data.y, data.batch_size, sample_weight=data.sample_weight, steps=data.steps, **given)
     with start.core_errors():
@@ -184,8 +186,8 @@ def _evaluate_together(
 ) -> Any:
     """`validates`: within a fit, whose callbacks they are."""
     start.check_compiled(model, "evaluate")
-    (part,) = distributed("evaluate", [data], model, _settings({"steps": data.steps}))
-    start.equalize(model, "test", [part])
+    (part,) = distribute("evaluate", [data], model, _settings({"steps": data.steps}))
+    start.synchronize(model, "test", [part])
     limitations.no_xla_where_impossible(model, "test")
     callbacks = callbacks if validates else placement.arrange(model, callbacks)
     explained = limitations.explaining_row_errors(model, "test", part)
@@ -202,7 +204,7 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
     """
     data = call_data.of_prediction(given, ours)
     if runtime.get_size() == 1 or not data.distributed:
-        data = sized(replace(data, distributed=False), model)
+        data = with_batch_size(replace(data, distributed=False), model)
         takeover.hook_for_timeline(model)
         return method(data.x, data.batch_size, steps=data.steps, **given)
     with start.core_errors():
@@ -218,8 +220,8 @@ def _predict_together(
             "to predict them on this rank alone, pass tnt_distribute_dataset=False"
         )
     settings = _settings({"steps": data.steps, "tnt_predict_all_ranks": everywhere})
-    (part,) = distributed("predict", [data], model, settings)
-    start.equalize(model, "predict", [part])
+    (part,) = distribute("predict", [data], model, settings)
+    start.synchronize(model, "predict", [part])
     callbacks = placement.arrange_to_predict(callbacks)
     with files.by_master(model):
         predicted = method(part.batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)

@@ -12,7 +12,7 @@ from .._backend import backend
 from .._job import log, runtime
 from .._job.log import abbreviated
 from ..data.input import DistributedInput
-from ..data.rows import share
+from ..data.rows import rows_of_rank
 from . import hooks, model_state, private, replicas
 from .step import across_rows
 from .step.step import declared_reduction
@@ -127,14 +127,14 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
 
 def _reason_of_rows(model: Any, kind: str, part: DistributedInput) -> str | None:
     whole, spec = part.rows_of_a_batch(), part.batches.element_spec
-    mine = max(1, share(whole or 0, runtime.get_rank(), runtime.get_size())[1])
+    local = max(1, rows_of_rank(whole or 0, runtime.get_rank(), runtime.get_size())[1])
     step = hooks.original(model, f"{kind}_step")
-    if whole is None or _traces(step, spec.data, mine) or not _traces(step, spec.data, whole):
+    if whole is None or _traces(step, spec.data, local) or not _traces(step, spec.data, whole):
         return None
     return (
-        f"the {kind}_step of {model.name} fails for this rank's {mine} of the {whole} rows of a batch, and not for all "
-        "of them: each rank takes its rows, along axis 0, of every part of a batch; let axis 0 be the rows, and where "
-        "the step has a constant for their number take it from the batch: keras.ops.shape(x)[0]"
+        f"the {kind}_step of {model.name} fails for this rank's {local} of the {whole} rows of a batch, and not for "
+        "all of them: each rank takes its rows, along axis 0, of every part of a batch; let axis 0 be the rows, and "
+        "where the step has a constant for their number take it from the batch: keras.ops.shape(x)[0]"
     )
 
 

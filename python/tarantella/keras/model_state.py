@@ -36,10 +36,10 @@ class Call:
     def __init__(self, trains: bool, on_batch: bool = False) -> None:
         """`on_batch`: of a single batch, after which ranks compare and average nothing else."""
         self.trains, self.on_batch = trains, on_batch
-        self.in_parts = False  # whether the metrics hold what this rank has seen, not what all have
+        self.is_local = False  # whether the metrics hold what this rank has seen, not what all have
 
 
-class Reduction:
+class PlanOwner:
     """What owns plans of the core."""
 
 
@@ -51,7 +51,7 @@ class Logs:
         self.sources: Any = None  # of its logs, in their structure
 
 
-class Training:
+class ModelState:
     """The facts about one model, grouped by the event at which they lapse.
 
     All of them end with the model itself. A model trains on all ranks of the job, so no fact depends on a group of
@@ -65,19 +65,19 @@ class Training:
         self.saved_by_master = False  # whether callbacks that save the model write on the master only
 
         # The start of the next call, with the same data or another dataset.
-        self.read = counter()  # the sum of the fingerprints of the global batches, since ranks last compared it
+        self.data_fingerprint = counter()  # the sum of those of the global batches, since ranks last compared it
         self.nan_labels = counter()  # in this rank's rows
         self.completed = -1  # steps of this call, where not less: seen when the next one or the epoch's end comes
         self.batch_rows: int | None = None  # those of a full global batch, where they are known
 
         # The next average of what layers keep, or the next values of the master.
-        self.apart = False  # whether steps have run since
+        self.may_differ = False  # whether steps have run since
 
         # The next trace of the training or evaluation step, which recompiling causes too.
         self.logs: dict[bool, Logs] = {}  # by whether the steps train
 
         # The next `compile`. A `set_weights` ends nothing: after one on some ranks only, test_on_batch and
-        # predict_on_batch start from the master's weights, and in train_on_batch `epoch.drift` finds those trained.
+        # predict_on_batch start from the master's weights, and in train_on_batch `consistency` finds those trained.
         self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
         # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.across_rows`.
         self.compute_loss_uses: tuple[Any, str] = (None, "")
@@ -97,14 +97,14 @@ class Training:
         self.summed: set[int] = set()  # variables, by `gradients.key`, that tapes have summed in any step
         # Of a step with a user's code that runs: this rank's rows, those of all ranks, whether this rank's row is a
         # copy, how many steps this call has begun. A function of the user's is traced once for several traces of it.
-        self.numbers = counter(4)
-        self.reductions: list[Reduction] = []  # by the number of a call for the same variables in a trace
-        self.end = Reduction()
+        self.step_numbers = counter(4)
+        self.plan_owners: list[PlanOwner] = []  # by the number of a call for the same variables in a trace
+        self.end = PlanOwner()
         # By name, and the types of the rows: whether these are gathered, which all ranks know alike.
         self.can_gather: dict[Any, bool] = {}
-        self.whole: dict[int, Any] = {}  # metrics that every rank updates with all rows, by id
+        self.global_metrics: dict[int, Any] = {}  # metrics that every rank updates with all rows, by id
 
-        # The next comparison of weights; steps count on from call to call. See `epoch.drift`.
+        # The next comparison of weights; steps count on from call to call. See `consistency`.
         self.unchecked_steps = 0
         self.weight_check_interval = 0  # from the first call on
 
@@ -114,9 +114,9 @@ class Training:
 
     def start(self) -> None:
         """Forgets what the previous call has read."""
-        self.read.assign(0)
+        self.data_fingerprint.assign(0)
         self.nan_labels.assign(0)
-        self.numbers.assign([0] * 4)
+        self.step_numbers.assign([0] * 4)
         self.completed = -1
         self.try_again()
 
@@ -149,11 +149,11 @@ class Training:
             known[trains, number] = counter()
         return known[trains, number]
 
-    def reduction(self, number: int) -> Reduction:
+    def plan_owner(self, number: int) -> PlanOwner:
         """What owns the plans of the call of this number for the same variables in a trace."""
-        while len(self.reductions) <= number:
-            self.reductions.append(Reduction())
-        return self.reductions[number]
+        while len(self.plan_owners) <= number:
+            self.plan_owners.append(PlanOwner())
+        return self.plan_owners[number]
 
     def note_summed(self, variables: set[int]) -> None:
         """Notes those that tapes have summed in a trace, once it ends."""
@@ -169,19 +169,19 @@ class Training:
         return kind in self._equal_for and self._equal_for[kind] is private.loss_tracker(model)
 
 
-_known: weakref.WeakKeyDictionary[Any, Training] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, ModelState] = weakref.WeakKeyDictionary()
 # By optimizer of a user-defined loop, which has no model: what is done with a rank's gradients, until it is set again.
 _loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
 
 
-def of(model: Any) -> Training:
+def of(model: Any) -> ModelState:
     """What is known of a model, from its first distributed call on."""
     if model not in _known:
-        _known[model] = Training()
+        _known[model] = ModelState()
     return _known[model]
 
 
-def known(model: Any) -> Training | None:
+def known(model: Any) -> ModelState | None:
     """As `of`, None for a model that ranks have not trained or evaluated together."""
     return _known.get(model)
 
@@ -196,10 +196,10 @@ def loop_of(optimizer: Any) -> Loop | None:
     return _loops.get(optimizer)
 
 
-def note(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
+def count_batch(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
     """Adds one global batch, within a step. `labels`: this rank's, where it trains on them."""
     found = of(model)
-    found.read.assign_add(fingerprint)
+    found.data_fingerprint.assign_add(fingerprint)
     floats = [each for each in labels if _is_dense_float(each)]
     if floats:
         found.nan_labels.assign_add(sum(ops.cast(ops.count_nonzero(ops.isnan(each)), "int64") for each in floats))
@@ -225,11 +225,11 @@ def during(model: Any, call: Call | None) -> Iterator[None]:
         yield
     finally:
         found.call = outer
-        if outer is not None and outer.in_parts:
-            go_on(model)
+        if outer is not None and outer.is_local:
+            reset_unless_master(model)
 
 
-def go_on(model: Any) -> None:
+def reset_unless_master(model: Any) -> None:
     """Prepares combined metrics for further updates: the master keeps the combined state, the other ranks reset theirs.
 
     So the next sum over the ranks counts it once.

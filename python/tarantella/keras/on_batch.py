@@ -68,7 +68,7 @@ def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:
         if private.resets_metrics():
             model.reset_metrics()
         else:
-            model_state.go_on(model)
+            model_state.reset_unless_master(model)
         logs = epoch_end.flattened(private.results(model, backend.run_step(model, kind, batch)))
     return logs if return_dict else private.in_order(model, logs)
 
@@ -86,7 +86,7 @@ def _micro_batch(model: Any, kind: str, batch: Sequence[Any]) -> Any:
     return micro
 
 
-def _say_apart(variables: list[Any]) -> None:
+def _warn_of_differing(variables: list[Any]) -> None:
     """Training on batches compares weights now and then, and would find ranks that were made equal in between."""
     if variables:
         log.warn_once(
@@ -99,11 +99,11 @@ def _start(model: Any, kind: str, micro: Any) -> None:
     known = model_state.of(model)
     if known.is_equal_for_single_batches(model, kind):
         if kind != "train":
-            _say_apart(start.from_master(model, model.weights))
+            _warn_of_differing(start.from_master(model, model.weights))
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
     specs = tf_data.from_arrays.types_of(micro.data)
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
-    rows = None if kind == "predict" else int(micro.numbers[1])
-    start.equalize_for_batches(model, kind, lines, micro._replace(data=specs), rows)
+    rows = None if kind == "predict" else int(micro.metadata[1])
+    start.synchronize_for_batches(model, kind, lines, micro._replace(data=specs), rows)
     known.set_equal_for_single_batches(model, kind)

@@ -50,10 +50,10 @@ def check_alike(model: Any, optimizers: bool = True) -> None:
     """Raises MismatchError on all ranks if their variables differ in number, name, shape or dtype. Collective."""
     trainable = {id(v) for v in model.trainable_variables}
     lines = [described(v) + ("" if id(v) in trainable else " not trainable") for v in model.variables]
-    _exchange.agree("the model's variables", lines, "build the same model on every rank")
+    _exchange.check_equal("the model's variables", lines, "build the same model on every rank")
     if optimizers:
         lines = [described(v) for v in _optimizer_variables(model)]
-        _exchange.agree("the optimizer's variables", lines, "compile with the same optimizer on every rank")
+        _exchange.check_equal("the optimizer's variables", lines, "compile with the same optimizer on every rank")
 
 
 def differing(every: Sequence[Any], context: Any = None) -> list[Any]:
@@ -89,7 +89,7 @@ def send(every: Iterable[Any], root: int = 0, context: Any = None) -> None:
             continue
         for variable, value, part in zip(group, values, _exchange.unflatten(received, raw), strict=True):
             new = part.copy().view(value.dtype).reshape(tuple(variable.shape))
-            variable.assign(fold(new, distance) if private.is_seed(variable) else new)
+            variable.assign(fold_in(new, distance) if private.is_seed(variable) else new)
 
 
 def assign(every: Iterable[Any], values: Iterable[NDArray[Any]]) -> None:
@@ -111,7 +111,7 @@ def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:
         yield group
 
 
-def fold(state: NDArray[Any], rank: int) -> NDArray[Any]:
+def fold_in(state: NDArray[Any], rank: int) -> NDArray[Any]:
     """The state of a generator for a rank: the master's for rank 0, a different stream for each other rank."""
     folded = state.copy()
     folded[0] = (int(folded[0]) + rank * _SEED_STEP) % 2**31 if rank else folded[0]
@@ -130,8 +130,8 @@ def _made_together(original: Callable[..., None]) -> Callable[..., None]:
         given = signature.bind(tuner, *args, **kwargs)
         if runtime.is_master_rank():
             original(*given.args, **given.kwargs)
-        mine = json.dumps(tuner.oracle.get_state()) if runtime.is_master_rank() else ""
-        state = json.loads(_exchange.gather_bytes(mine.encode())[runtime.get_master_rank()])
+        local = json.dumps(tuner.oracle.get_state()) if runtime.is_master_rank() else ""
+        state = json.loads(_exchange.gather_bytes(local.encode())[runtime.get_master_rank()])
         if not runtime.is_master_rank():
             given.arguments["overwrite"] = False  # the master has emptied it
             original(*given.args, **given.kwargs)

@@ -17,7 +17,7 @@ from keras import tree
 from .._backend import backend
 from .._job import runtime, timeline
 from .._job.errors import Error
-from ..data.input import DistributedInput, agree
+from ..data.input import DistributedInput, check_equal
 from ..data.rows import MicroBatch, PredictBatch, has_rows
 from . import consistency, epoch_end, hooks, limitations, model_state, private, replicas, takeover
 from .step import across_rows
@@ -39,28 +39,28 @@ def core_errors() -> Iterator[None]:
 
 
 @timeline.part("start")
-def equalize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
+def synchronize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
     """Makes ranks equal before the first of steps of this kind on these inputs. Collective."""
     known = [rows for each in inputs if (rows := each.rows_of_a_batch()) is not None]
     model_state.of(model).batch_rows = max(known, default=None)
     spec = inputs[0].batches.element_spec
-    _equalize(model, spec, kind)
+    _synchronize(model, spec, kind)
     if kind != "predict":
         across_rows.try_out_loss(model, spec.data, known[0] if known else None)
 
 
 @timeline.part("start")
-def equalize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
-    """As `equalize`, before the first of many single batches of the type `spec`, of so many rows."""
-    agree("a batch", [*lines, *consistency.settings()])
-    _equalize(model, spec, kind)
+def synchronize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
+    """As `synchronize`, before the first of many single batches of the type `spec`, of so many rows."""
+    check_equal("a batch", [*lines, *consistency.settings()])
+    _synchronize(model, spec, kind)
     limitations.no_xla_where_impossible(model, *{kind} & {"train", "test"})
     limitations.warn(model)
     if kind != "predict":
         across_rows.try_out_loss(model, spec.data, rows)
 
 
-def _equalize(model: Any, spec: Any, kind: str) -> None:
+def _synchronize(model: Any, spec: Any, kind: str) -> None:
     build(model, spec, kind)
     replicas.check_alike(model, optimizers=kind == "train")
     from_master(model, replicas.variables(model, optimizers=kind == "train"))
@@ -79,11 +79,11 @@ def from_master(model: Any, variables: list[Any]) -> list[Any]:
     """
     differ = replicas.differing([v for v in variables if not private.is_seed(v)])
     known = model_state.of(model)
-    trained = _among(differ, model.trainable_variables) if known.apart else []
-    if known.apart and not trained:
+    trained = _among(differ, model.trainable_variables) if known.may_differ else []
+    if known.may_differ and not trained:
         averaged = {id(v) for v in epoch_end.average_of(model, _among(differ, model.non_trainable_weights))}
         differ = [v for v in differ if id(v) not in averaged]
-    known.apart = False
+    known.may_differ = False
     replicas.send([*differ, *(v for v in variables if private.is_seed(v))])
     return trained
 

@@ -27,10 +27,10 @@ from .step import across_rows, gradients, losses, metrics, run
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 # What runs in the place of a method: `taken(model, method of Keras, arguments, our own options)`.
-Taken = Callable[[Any, Callable[..., Any], dict[str, Any], dict[str, Any]], Any]
+Replacement = Callable[[Any, Callable[..., Any], dict[str, Any], dict[str, Any]], Any]
 
 
-class _Call(NamedTuple):
+class _UserCall(NamedTuple):
     """The call of a method of a wrapped model by the user."""
 
     model: Any
@@ -39,15 +39,15 @@ class _Call(NamedTuple):
 
 
 # Where a method of Keras's that begins now is taken over; None within one.
-_current: contextvars.ContextVar[_Call | None] = contextvars.ContextVar("tarantella_call", default=None)
+_current: contextvars.ContextVar[_UserCall | None] = contextvars.ContextVar("tarantella_call", default=None)
 # By method.
-TAKEN: dict[str, Taken] = {}
+REPLACEMENTS: dict[str, Replacement] = {}
 
 
-def hook_methods(taken: dict[str, Taken]) -> None:
+def hook_methods(taken: dict[str, Replacement]) -> None:
     """Hooks the methods in the class of Keras that defines them. Idempotent."""
     for name, each in taken.items():
-        TAKEN.setdefault(name, each)
+        REPLACEMENTS.setdefault(name, each)
         owner = next(kind for kind in keras.Model.__mro__ if name in vars(kind))
         hooks.hook(owner, name, functools.partial(_method, name))
 
@@ -55,12 +55,12 @@ def hook_methods(taken: dict[str, Taken]) -> None:
 def call(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any) -> Any:
     """Calls `model.<name>` with the user's arguments.
 
-    Where Keras's own method begins, the function in `TAKEN` runs in its place and gets `options`.
+    Where Keras's own method begins, the function in `REPLACEMENTS` runs in its place and gets `options`.
     """
     if runtime.get_size() > 1:
         check_strategy(model)
     begun: list[str] = []
-    with _calling(_Call(model, {name: options}, begun)):
+    with _calling(_UserCall(model, {name: options}, begun)):
         result = getattr(model, name)(*args, **kwargs)
     if not begun and runtime.get_size() > 1:
         kind = type(model)
@@ -82,7 +82,7 @@ def check_strategy(model: Any) -> None:
 
 
 @contextlib.contextmanager
-def _calling(call: _Call | None) -> Iterator[None]:
+def _calling(call: _UserCall | None) -> Iterator[None]:
     token = _current.set(call)
     try:
         yield
@@ -96,7 +96,7 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def method(model: Any, *args: Any, **kwargs: Any) -> Any:
         called = _current.get()
         if called is None or called.model is not model:
-            return _by_this_rank(model, name, original, args, kwargs)
+            return _on_this_rank(model, name, original, args, kwargs)
         given = signature.bind(model, *args, **kwargs)
         given.apply_defaults()
         arguments = dict(given.arguments)
@@ -104,12 +104,14 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         del arguments["self"]
         called.begun.append(name)
         with _calling(None):
-            return TAKEN[name](model, functools.partial(original, model), arguments, called.options.get(name, {}))
+            return REPLACEMENTS[name](
+                model, functools.partial(original, model), arguments, called.options.get(name, {})
+            )
 
     return method
 
 
-def _by_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _on_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Runs Keras's method on this rank; with our batches it is an evaluation within a fit, in which ranks combine."""
     if model_state.known(model) is None or name.startswith("predict"):
         return original(model, *args, **kwargs)
@@ -176,7 +178,7 @@ def _evaluate(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         data = found.given
         ours = {"distribute": data.distributed, "micro_batch_size": data.micro_batch_size, "validates": True}
         theirs = {"x": data.x, "y": data.y, "sample_weight": data.sample_weight, "batch_size": data.batch_size}
-        with _calling(_Call(model, {"evaluate": ours}, [])):
+        with _calling(_UserCall(model, {"evaluate": ours}, [])):
             return original(*args, **{**kwargs, **theirs})
 
     return evaluate

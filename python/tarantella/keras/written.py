@@ -236,9 +236,9 @@ def compare() -> None:
     for rank, paths in enumerate(everyone):
         others = [each for each in paths if each not in everyone[0]]
         if others and everyone[0]:
-            mine = everyone[0][min(paths.index(others[0]), len(everyone[0]) - 1)]
+            local = everyone[0][min(paths.index(others[0]), len(everyone[0]) - 1)]
             log.warn_once(
-                f"rank {rank} saves to {others[0]!r}, but rank 0, which alone writes, to {mine!r}: use the same path "
+                f"rank {rank} saves to {others[0]!r}, but rank 0, which alone writes, to {local!r}: use the same path "
                 "on all ranks"
             )
 

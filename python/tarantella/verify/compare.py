@@ -111,7 +111,7 @@ def _loss(mine: Observation, others: list[Observation], age: int, size: str) -> 
     if mine.step == 0 or not mine.weight or not weight:
         return None
     a, b = mine.loss / mine.weight, sum(other.loss for other in others) / weight
-    if _apart(a, b) <= np.nan_to_num(_LOSS_APART[_coarser(mine)] * age * max(abs(a), abs(b))):
+    if _distance(a, b) <= np.nan_to_num(_LOSS_APART[_coarser(mine)] * age * max(abs(a), abs(b))):
         return None
     shown, other = _shown(a, b)
     return Difference("loss", mine, f"{mine.label}, the loss: {shown} on one process, {other} on {size}")
@@ -142,12 +142,12 @@ def _weights(
         if name in without:
             continue
         now, start = mine.sketches[i], first.sketches[i]
-        moved = _length(_finite(_apart(now, start) if first.step == 0 else now))
+        moved = _length(_finite(_distance(now, start) if first.step == 0 else now))
         allowed = _APART[mine.precision] * age * moved + 8 * _EPSILON[mine.precision] * _length(_finite(now))
         for rank, other in enumerate(others):
-            apart = _apart(mine.samples[i], other.samples[i])
+            apart = _distance(mine.samples[i], other.samples[i])
             worst = int(apart.argmax()) if apart.size else 0
-            if _length(_apart(mine.sketches[i], other.sketches[i])) <= allowed:
+            if _length(_distance(mine.sketches[i], other.sketches[i])) <= allowed:
                 if apart.size and apart[worst] > agreement.largest:
                     agreement.largest, agreement.tensor = float(apart[worst]), name
                     agreement.label, agreement.precision = mine.label, mine.precision
@@ -160,7 +160,7 @@ def _weights(
     return None
 
 
-def _apart(one: Any, other: Any) -> NDArray[Any]:
+def _distance(one: Any, other: Any) -> NDArray[Any]:
     """The absolute differences: 0 if both are NaN or the same infinity, infinite if only one is."""
     with np.errstate(invalid="ignore"):
         same = (one == other) | (np.isnan(one) & np.isnan(other))

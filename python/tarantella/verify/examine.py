@@ -95,7 +95,7 @@ def _layers_and_what_they_add(model: Any, x: Any, rows: int) -> list[Finding]:
     while True:  # a layer behind one that is found can be judged once that one is off
         found = trial.Trial(model, x, True, range(len(every)), off).measure(x, rows)
         new = _with_others_of_the_kind(
-            every, dict.fromkeys(found.coupled, "coupled") | dict.fromkeys(found.random, "random")
+            every, dict.fromkeys(found.batch_dependent, "coupled") | dict.fromkeys(found.random, "random")
         )
         kinds |= {i: kind for i, kind in new.items() if i not in off}
         more = {i for i in new if across_rows.switchable(every[i])} - off

@@ -53,10 +53,10 @@ def install(wrapper: type) -> None:
         watch.data(self.keras_model)
 
     kind.__init__ = init
-    takeover.TAKEN.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(on_batch.train, watch))
+    takeover.REPLACEMENTS.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(on_batch.train, watch))
 
 
-def _fit(original: takeover.Taken, watch: Watch) -> takeover.Taken:
+def _fit(original: takeover.Replacement, watch: Watch) -> takeover.Replacement:
     def fit(model: Any, method: Callable[..., Any], given: dict[str, Any], ours: dict[str, Any]) -> Any:
         callbacks, own = given["callbacks"], _Callback(watch, model)
         if isinstance(callbacks, keras.callbacks.CallbackList):  # the user may pass the same list to fit again
@@ -69,7 +69,7 @@ def _fit(original: takeover.Taken, watch: Watch) -> takeover.Taken:
     return fit
 
 
-def _train_on_batch(original: takeover.Taken, watch: Watch) -> takeover.Taken:
+def _train_on_batch(original: takeover.Replacement, watch: Watch) -> takeover.Replacement:
     def train_on_batch(model: Any, method: Callable[..., Any], given: dict[str, Any], ours: dict[str, Any]) -> Any:
         watch.call("train_on_batch", model)
         if model.built and model not in watch.models:

@@ -57,8 +57,8 @@ def test_it_gives_what_tensorflow_gives(total: int, size: int, index: int, kinds
         if positions:
             np.testing.assert_array_equal(actual.positions, expected.positions)
             continue
-        np.testing.assert_array_equal(actual.numbers[:2], expected.numbers[:2])
-        assert bool(actual.copied) == bool(expected.copied)
+        np.testing.assert_array_equal(actual.metadata[:2], expected.metadata[:2])
+        assert bool(actual.is_padding) == bool(expected.is_padding)
 
 
 def test_parts_of_several_sizes() -> None:
@@ -67,7 +67,7 @@ def test_parts_of_several_sizes() -> None:
     expected, actual = by_tensorflow(cutter, 5, batch), by_the_core(cutter, 5, batch)
     np.testing.assert_array_equal(actual.data[0], expected.data[0])
     np.testing.assert_array_equal(actual.data[1], expected.data[1])
-    np.testing.assert_array_equal(actual.numbers[:2], expected.numbers[:2])
+    np.testing.assert_array_equal(actual.metadata[:2], expected.metadata[:2])
 
 
 @pytest.mark.parametrize("several_sizes", [False, True])
@@ -86,7 +86,7 @@ def test_it_refuses_what_tensorflow_refuses(lengths: tuple[int, ...], several_si
 
 def mark(*batch: Any, index: int = 3, rank: int = 0) -> int:
     tensors = tuple(map(tf.constant, batch))
-    return int(by_the_core(Slicer(rank, 2, padded=False, positions=False), index, tensors).numbers[2])
+    return int(by_the_core(Slicer(rank, 2, padded=False, positions=False), index, tensors).metadata[2])
 
 
 def test_the_mark_is_that_of_all_values_and_of_the_position() -> None:

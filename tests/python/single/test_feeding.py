@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from tarantella._job import log
-from tarantella.data.input import DataArguments, input_of
+from tarantella.data.input import DataArguments, checked_input
 from tarantella.keras import consistency, limitations
 
 
@@ -22,9 +22,9 @@ def test_data_that_keras_refuses_get_no_warning(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(log, "warn_once", said.append)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     with pytest.raises(ValueError, match="Keras does not accept data of type list"):
-        input_of(DataArguments("training data", ["a", "b"], batch_size=4), model)
+        checked_input(DataArguments("training data", ["a", "b"], batch_size=4), model)
     assert said == []
-    input_of(DataArguments("training data", tf.data.Dataset.from_tensors(tf.ones((2, 3))), batch_size=4), model)
+    checked_input(DataArguments("training data", tf.data.Dataset.from_tensors(tf.ones((2, 3))), batch_size=4), model)
     assert len(said) == 1
 
 

@@ -63,9 +63,9 @@ def test_facts_end_with_the_model() -> None:
 def test_each_model_has_its_own(model: Any) -> None:
     other = Model()
     assert model_state.known(model) is None
-    model_state.of(model).apart = True
+    model_state.of(model).may_differ = True
     assert model_state.known(other) is None
-    assert not model_state.of(other).apart
+    assert not model_state.of(other).may_differ
 
 
 def test_a_call_ends_with_its_block_and_gives_way_to_the_one_around_it(
@@ -79,7 +79,7 @@ def test_a_call_ends_with_its_block_and_gives_way_to_the_one_around_it(
             raise KeyError
         assert model_state.of(model).call is outer
         assert model.resets == 0  # the metrics hold the state of all ranks
-        outer.in_parts = True
+        outer.is_local = True
         with model_state.during(model, None):
             assert model_state.of(model).call is None
         assert model.resets == 1  # the master goes on from the state that the inner call left
@@ -103,10 +103,10 @@ def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any
     for _ in range(2):
         consistency.before_step(model)
     found = model_state.of(model)
-    assert (int(found.read), int(found.nan_labels), found.completed) == (15, 1, 1)
+    assert (int(found.data_fingerprint), int(found.nan_labels), found.completed) == (15, 1, 1)
     assert model_state.has_stepped(model)
     consistency.start(model)
-    assert (int(found.read), int(found.nan_labels), found.completed) == (0, 0, -1)
+    assert (int(found.data_fingerprint), int(found.nan_labels), found.completed) == (0, 0, -1)
     assert not model_state.has_stepped(model)
 
 
@@ -207,7 +207,7 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
     model.steps_per_execution = 2
 
     def run(batches: Iterator[int]) -> list[int]:
-        return list(first_batch.look_at_it(model, True, batches))
+        return list(first_batch.inspect_first_batch(model, True, batches))
 
     assert run(iter([1, 2])) == [1, 2] and looked == []  # of this rank alone
     with model_state.during(model, model_state.Call(trains=True)):

@@ -136,11 +136,11 @@ def test_another_reduction_is_refused() -> None:
 
 def test_streams_of_random_numbers_differ_from_rank_to_rank() -> None:
     state = np.array([2**31 - 1, 7], np.uint32)
-    folded = [replicas.fold(state, rank) for rank in range(64)]
+    folded = [replicas.fold_in(state, rank) for rank in range(64)]
     assert folded[0].tolist() == state.tolist() == [2**31 - 1, 7]
     assert len({int(each[0]) for each in folded}) == 64
     assert all(0 <= each[0] < 2**31 and each[1] == 7 and each.dtype == state.dtype for each in folded)
-    assert replicas.fold(state, 5).tolist() == folded[5].tolist()
+    assert replicas.fold_in(state, 5).tolist() == folded[5].tolist()
 
 
 class Own(keras.callbacks.Callback):
@@ -191,7 +191,7 @@ def test_a_mismatch_says_how_long_lists_of_different_lengths_are(
     monkeypatch.setattr(_exchange.runtime, "get_size", lambda: 2)
     monkeypatch.setattr(_exchange, "gather_bytes", lambda mine, context: [mine, "\n".join(theirs).encode()])
     with pytest.raises(MismatchError) as error:
-        _exchange.agree("the list", ["a", "b"], "cure")
+        _exchange.check_equal("the list", ["a", "b"], "cure")
     assert str(error.value).endswith(said.removeprefix("…"))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella.data.adapter import adapt_arrays
-from tarantella.data.rows import share
+from tarantella.data.rows import rows_of_rank
 from tarantella.data.tf_data import from_arrays, from_batches
 from tarantella.keras.private import TFDatasetAdapter
 from tarantella.verify import checksum
@@ -29,7 +29,7 @@ def cut(dataset: tf.data.Dataset, rank: int, size: int, positions: bool = False)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1000), st.integers(1, 50))
 def test_shares_cover_every_row_once(total: int, size: int) -> None:
-    parts = [share(total, rank, size) for rank in range(size)]
+    parts = [rows_of_rank(total, rank, size) for rank in range(size)]
     rows = [row for start, count in parts for row in range(start, start + count)]
     assert rows == list(range(total))
     counts = [count for _, count in parts]
@@ -51,15 +51,15 @@ def test_micro_batches_together_are_the_global_batches(kind: str, samples: int, 
         assert source.num_batches == len(batches) == -(-samples // batch)
         for number, element in enumerate(batches):
             total = min(batch, samples - number * batch)
-            start, count = share(total, rank, size)
-            assert int(element.numbers[1]) == total
-            assert int(element.numbers[0]) == count
+            start, count = rows_of_rank(total, rank, size)
+            assert int(element.metadata[1]) == total
+            assert int(element.metadata[0]) == count
             wanted = x[number * batch :][:total][start : start + count] if count else x[number * batch :][:1]
             np.testing.assert_array_equal(element.data[0], wanted)
             if count:
                 seen += wanted.tolist()
             else:
-                assert bool(element.copied)
+                assert bool(element.is_padding)
     assert sorted(seen) == x.tolist()
 
 

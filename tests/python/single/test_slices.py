@@ -108,12 +108,12 @@ def test_each_lookup_of_a_table_has_a_piece():
     def step(x):
         with tf.GradientTape() as tape:
             loss = sum(tf.reduce_sum(i * tf.gather(table, at)) for i, at in enumerate((tf.range(4), x, x + 1), 1))
-        found.extend(slices.pieces(tape.gradient(loss, table)))
+        found.extend(slices.by_lookup(tape.gradient(loss, table)))
         return [(each.slices.indices, each.slices.values[:, 0]) for each in found]
 
     results = step(tf.constant([[7, 8]]))
     made = {
-        tuple(at.numpy()): (piece.judgement.own, set(values.numpy()))
+        tuple(at.numpy()): (piece.origin.own, set(values.numpy()))
         for (at, values), piece in zip(results, found, strict=True)
     }
     assert made == {
@@ -140,7 +140,7 @@ def test_each_lookup_of_a_table_has_a_piece():
     ],
 )
 def test_constants_that_repeat_once_a_row_may_be_made_of_rows(indices, rows, own):
-    assert slices._row(slices.Judgement(False, (rows,)), np.array(indices, np.int32)).own == own
+    assert slices._row(slices.Origin(False, (rows,)), np.array(indices, np.int32)).own == own
 
 
 class Job:
@@ -176,9 +176,9 @@ def joined(ranks, monkeypatch):
 
     def run(rank):
         local.context = job.of_rank(rank)
-        judgement, indices = ranks[rank]
+        origin, indices = ranks[rank]
         values = np.full((len(indices), 2), rank + 1, np.float32)
-        return slices._exchanged(Group(), [judgement], [], np.int64(0), values, np.array(indices, np.int32))
+        return slices._exchanged(Group(), [origin], [], np.int64(0), values, np.array(indices, np.int32))
 
     with concurrent.futures.ThreadPoolExecutor(len(ranks)) as pool:
         results = list(pool.map(run, range(len(ranks))))
@@ -213,12 +213,12 @@ OWN, ONCE, UNKNOWN = True, False, None
     ],
 )
 def test_ranks_agree_on_what_becomes_of_slices(ranks, values, indices, monkeypatch):
-    judged_by = [(slices.Judgement(own), at) for own, at in ranks]
+    judged_by = [(slices.Origin(own), at) for own, at in ranks]
     assert joined(judged_by, monkeypatch)[:2] == (values, indices)
 
 
 def test_slices_that_all_ranks_have_alike_are_reduced_not_gathered(monkeypatch):
-    ranks = [(slices.Judgement(False), [0, 1, 2])] * 2
+    ranks = [(slices.Origin(False), [0, 1, 2])] * 2
     *_, asked = joined(ranks, monkeypatch)
     assert asked == ["stack", "sum"]
 
@@ -226,5 +226,5 @@ def test_slices_that_all_ranks_have_alike_are_reduced_not_gathered(monkeypatch):
 @pytest.mark.parametrize(("batch", "own"), [([3, 1], [[0] * 3, [0]]), ([2, 1], [[0, 1, 0, 1], [0, 1]])])
 def test_constants_made_of_rows_are_not_summed_whatever_share_a_rank_has(batch, own, monkeypatch):
     """Of one rank with one row nothing tells whether its constant is made of it."""
-    ranks = [(slices.Judgement(False, (rows,)), at) for rows, at in zip(batch, own, strict=True)]
+    ranks = [(slices.Origin(False, (rows,)), at) for rows, at in zip(batch, own, strict=True)]
     assert joined(ranks, monkeypatch)[1] == own[0] + own[1]

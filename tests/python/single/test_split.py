@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 import tarantella as tnt
-from tarantella.data import host_arrays
+from tarantella.data import adapter
 from tarantella.data.adapter import adapt
-from tarantella.data.rows import share
+from tarantella.data.rows import rows_of_rank
 from tarantella.data.tf_data import from_arrays, from_batches, shard_before_map, slicer
 from tarantella.keras.private import TFDatasetAdapter
 
@@ -100,13 +100,13 @@ def test_the_ranks_rows_are_the_datasets(
     assert {len(rank) for rank in ranks} == {len(whole)}
     for number, global_batch in enumerate(whole):
         parts = [rank[number] for rank in ranks]
-        assert len({int(part.numbers[2]) for part in parts}) == 1
-        counted = [tf.nest.map_structure(lambda leaf, n=int(p.numbers[0]): leaf[:n].numpy(), p.data) for p in parts]
+        assert len({int(part.metadata[2]) for part in parts}) == 1
+        counted = [tf.nest.map_structure(lambda leaf, n=int(p.metadata[0]): leaf[:n].numpy(), p.data) for p in parts]
         together = tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *counted)
         tf.nest.map_structure(np.testing.assert_array_equal, together, global_batch)
         total = int(from_batches.length(global_batch))
-        assert [int(part.numbers[1]) for part in parts] == [total] * size
-        assert [int(part.numbers[0]) for part in parts] == [share(total, rank, size)[1] for rank in range(size)]
+        assert [int(part.metadata[1]) for part in parts] == [total] * size
+        assert [int(part.metadata[0]) for part in parts] == [rows_of_rank(total, rank, size)[1] for rank in range(size)]
         assert all(int(from_batches.length(part.data)) >= 1 for part in parts)  # layers never run on an empty batch
 
 
@@ -145,7 +145,7 @@ def test_the_ranks_rows_are_those_of_python(length: int, batch: int, size: int, 
         return Rows() if kind == "PyDataset" else (Rows()[i] for i in range(len(Rows())))
 
     ranks = [list(from_batches.distribute(adapt(new()), rank, size).get_tf_dataset()) for rank in range(size)]
-    found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
+    found = [part.data[0][: int(part.metadata[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows)
 
 
@@ -346,7 +346,7 @@ def test_every_value_of_a_global_batch_and_its_place_are_in_its_fingerprint(othe
 
 @pytest.mark.parametrize("kind", ["array", "view", "strings", "sparse", "ragged"])
 def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(host_arrays, "_BLOCK", 64)
+    monkeypatch.setattr(adapter, "_BLOCK", 64)
     make = {
         "array": np.asarray,
         "view": lambda rows: np.asfortranarray(rows)[:, ::2],
@@ -362,8 +362,8 @@ def test_every_value_of_an_array_is_in_its_checksum(kind: str, monkeypatch: Any)
 
 
 def test_of_a_huge_array_blocks_are_read_from_end_to_end(monkeypatch: Any) -> None:
-    monkeypatch.setattr(host_arrays, "_BLOCK", 16)
-    monkeypatch.setattr(host_arrays, "_BLOCKS", 10)
+    monkeypatch.setattr(adapter, "_BLOCK", 16)
+    monkeypatch.setattr(adapter, "_BLOCKS", 10)
     sums = {from_arrays.checksum(np.eye(1, 1000, at)[0]) for at in (0, 999)}
     unread = {from_arrays.checksum(np.eye(1, 1000, at)[0]) for at in range(2, 60)}
     assert len(sums | unread) == 3
@@ -402,7 +402,7 @@ def test_a_torch_loader_is_split_as_well() -> None:
     rows = torch.arange(11)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=4)
     ranks = [list(from_batches.distribute(adapt(loader), rank, 3).get_tf_dataset()) for rank in range(3)]
-    found = [part.data[0][: int(part.numbers[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
+    found = [part.data[0][: int(part.metadata[0])].numpy() for parts in zip(*ranks, strict=True) for part in parts]
     np.testing.assert_array_equal(np.concatenate(found), rows.numpy())
 
 

@@ -113,9 +113,9 @@ def measured(model, *inputs, trains=True):
     )
 
 
-def coupled(model, *inputs):
+def batch_dependent(model, *inputs):
     every = private.every_layer(model)
-    return {first_batch.title(every[i]): change for i, change in measured(model, *inputs).coupled.items()}
+    return {first_batch.title(every[i]): change for i, change in measured(model, *inputs).batch_dependent.items()}
 
 
 def vectors(rows=9):
@@ -131,26 +131,26 @@ def test_the_layer_that_couples_rows_is_named(policy):
     keras.config.set_dtype_policy(policy)
     try:
         model = stack(layers.Dropout(0.5), layers.BatchNormalization(), Centered(name="mine"), layers.Dense(4))
-        ((name, change),) = coupled(model, vectors()).items()
+        ((name, change),) = batch_dependent(model, vectors()).items()
         assert name == "Centered 'mine'" and 0.01 < change < 10
-        assert measured(model, vectors(), trains=False).coupled == {}
+        assert measured(model, vectors(), trains=False).batch_dependent == {}
     finally:
         keras.config.set_dtype_policy("float32")
 
 
 def test_models_that_couple_rows_themselves_are_named():
     rows = np.random.default_rng(0).integers(0, 60, (8, 2))
-    assert set(coupled(Recommender(name="r"), tf.constant(rows))) == {"Recommender 'r'"}
+    assert set(batch_dependent(Recommender(name="r"), tf.constant(rows))) == {"Recommender 'r'"}
     inputs = keras.Input((6,))
     model = keras.Model(inputs, inputs - ops.mean(inputs, 0, keepdims=True), name="by_operation")
-    assert set(coupled(model, vectors())) == {"Functional 'by_operation'"}
+    assert set(batch_dependent(model, vectors())) == {"Functional 'by_operation'"}
 
 
 @pytest.mark.parametrize("stacked", [1, 2])  # SimCLR has both views in one batch
 def test_numbers_of_pairs_of_rows_are_named(stacked):
     first, second = keras.Input((6,)), keras.Input((6,))
     model = keras.Model([first, second], Pairs(stacked, name="p")(layers.Dense(3)(first), layers.Dense(3)(second)))
-    assert coupled(model, vectors(), vectors()) == {"Pairs 'p'": math.inf}
+    assert batch_dependent(model, vectors(), vectors()) == {"Pairs 'p'": math.inf}
 
 
 def pictures():
@@ -183,7 +183,7 @@ RANDOM = np.random.default_rng(3)
     ],
 )
 def test_random_layers_and_other_shapes_are_not_reported(make, x):
-    assert coupled(make(), x) == {}
+    assert batch_dependent(make(), x) == {}
 
 
 def test_layers_of_inputs_that_are_not_dense():
@@ -348,7 +348,7 @@ def test_large_outputs_are_sampled():
             found.append(trial._sample(ops.repeat(x, 5000, axis=-1), True))
             return x - ops.mean(x, 0)
 
-    assert coupled(stack(Wide(name="w")), vectors())
+    assert batch_dependent(stack(Wide(name="w")), vectors())
     assert all(sample.shape[0] is None for _, sample in found)
     shape, sample = trial._sample(tf.ones((3, 100, 50)), True)
     assert shape.numpy().tolist() == [3, 100, 50] and 1024 <= sample.shape[1] <= 2048

@@ -3,6 +3,8 @@
 So far it trains on arrays, on the CPU, with Keras's own steps. What it lacks raises NotImplementedError.
 """
 
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 import warnings
@@ -12,12 +14,11 @@ import jax
 from .reduce import StepGradients as step_gradients
 from .reduce import allreduce, gather_rows, gradient_hooks, sum_over_ranks
 from .steps import (
-    beginning,
     comes_from_inputs,
     current_trace,
     gradients,
     is_used,
-    look_ahead,
+    peek,
     recorded_or_replayed,
     rows,
     run_step,
@@ -30,38 +31,9 @@ from .steps import (
     variables_outside,
     why_not_compiled,
     why_not_gathered,
+    with_iterator,
     without_repeats,
 )
-
-__all__ = [
-    "allreduce",
-    "assigns_in_steps",
-    "beginning",
-    "checkpoint_writers",
-    "comes_from_inputs",
-    "current_trace",
-    "gather_rows",
-    "gradient_hooks",
-    "gradients",
-    "is_used",
-    "look_ahead",
-    "recorded_or_replayed",
-    "rows",
-    "run_step",
-    "sandboxed",
-    "stand_in",
-    "step_errors",
-    "step_gradients",
-    "step_hooks",
-    "strategy_of",
-    "sum_over_ranks",
-    "sync",
-    "trace",
-    "variables_outside",
-    "why_not_compiled",
-    "why_not_gathered",
-    "without_repeats",
-]
 
 # Counters and weights are of 64 bits where JAX has them, and of 32 by default.
 warnings.filterwarnings("ignore", "Explicitly requested dtype (int|float)64 requested", UserWarning)

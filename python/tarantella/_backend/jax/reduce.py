@@ -51,7 +51,7 @@ def allreduce(
     alias_outputs: bool = False,
     group: Group | None = None,
     check: bool = False,
-    look: Callable[[Any, Any], None] | None = None,
+    inspect: Callable[[Any, Any], None] | None = None,
 ) -> list[Any]:
     raise NotImplementedError("user-defined training loops run on Keras's tensorflow backend only so far")
 
@@ -80,7 +80,7 @@ class StepGradients:
         key = tuple((id(v), str(g.dtype)) for g, v in zip(flat, variables, strict=True))
         tensors = [(short_name_of(v), str(g.dtype), tuple(g.shape)) for g, v in zip(flat, variables, strict=True)]
         context = runtime.context()
-        plan = plans.plan(self._model.state.reduction(0), key, "the gradients", tensors, context)
+        plan = plans.plan(self._model.state.plan_owner(0), key, "the gradients", tensors, context)
         if self._model.checks_gradients:
             context.check_finite(plan)
         sums = _sums(plan, [self._weighted(each) for each in flat])
@@ -144,5 +144,5 @@ def sum_over_ranks(
     return _sums(plan, [jax.lax.stop_gradient(values)])[0]
 
 
-def gather_rows(what: str, parts: Any, share: Any, empty: Any, number: Any) -> tuple[list[Any], list[Any]]:
+def gather_rows(what: str, parts: Any, fraction: Any, empty: Any, number: Any) -> tuple[list[Any], list[Any]]:
     raise NotImplementedError(f"{what}: rows of all ranks are gathered on Keras's tensorflow backend only so far")

@@ -50,7 +50,7 @@ def _step(model: Any, run: RunStep, kind: str, original: Callable[..., Any]) -> 
 
 def _undone(model: Any, undo: Undo, before: Any, after: Any) -> Any:
     """The state after a step, where the condition holds that before it."""
-    places = {id(v) for v in (*undo.variables, *undo.where_own)} - {id(v) for v in undo.kept()}
+    places = {id(v) for v in (*undo.variables, *undo.if_local)} - {id(v) for v in undo.exempt()}
     of_optimizer: list[Any] = [[]] if len(after) == 4 else []  # in a step that trains
     parts = [model.trainable_variables, model.non_trainable_variables, *of_optimizer, model.metrics_variables]
     return tuple(
@@ -62,7 +62,7 @@ def _undone(model: Any, undo: Undo, before: Any, after: Any) -> Any:
     )
 
 
-def beginning(function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
+def with_iterator(function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda state, iterator: function(state, begin(iterator))
 
 
@@ -100,7 +100,7 @@ def why_not_gathered(part: Any) -> str:
     return "" if hasattr(part, "shape") and len(part.shape) else "has no axis of rows"
 
 
-def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
+def peek(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
     first = next(iterator, None)
     return first, iter(()) if first is None else itertools.chain([first], iterator)
 

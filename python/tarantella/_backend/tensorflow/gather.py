@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def gather_rows(
-    what: str, parts: Sequence[tf.Tensor], share: tf.Tensor | None, empty: tf.Tensor | None, number: tf.Tensor | None
+    what: str, parts: Sequence[tf.Tensor], fraction: tf.Tensor | None, empty: tf.Tensor | None, number: tf.Tensor | None
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     if xla.compiled():
         raise NotImplementedError(
@@ -38,16 +38,16 @@ def gather_rows(
     context = runtime.context()
     every = tf.constant(tf.int64.max)
     makers = [_maker(part) for part in parts]
-    with plans.in_turn(_turn(), tf.zeros([], tf.int64) if number is None else number) as (step, ended):
+    with plans.serialized(_turn(), tf.zeros([], tf.int64) if number is None else number) as (step, ended):
         counts, rows = operations().tarantella_gather(
             step,
             every if empty is None else tf.where(empty, tf.zeros([], tf.int64), every),
-            tf.ones([], tf.float64) if share is None else share,
+            tf.ones([], tf.float64) if fraction is None else fraction,
             [part if maker is None else part.op.inputs[0] for part, maker in zip(parts, makers, strict=True)],
             context=context.number,
             ranks=context.size,
             what=what,
-            alike=share is not None,
+            alike=fraction is not None,
         )
         ended.append(counts)
     counts.set_shape([len(parts), context.size])
@@ -85,8 +85,8 @@ def why_not_gathered(part: Any) -> str:
 
 @tf.RegisterGradient("TarantellaGather")
 def _of_gather(op: Any, *upstream: Any) -> list[Any]:
-    """What all ranks have for this rank's rows, summed, or, where it is alike, divided by this rank's share."""
-    step, _, share, *parts = op.inputs
+    """What all ranks have for this rank's rows, summed, or, where it is alike, divided by this rank's fraction."""
+    step, _, fraction, *parts = op.inputs
     counts, rank = op.outputs[0], runtime.get_rank()
     floats = [i for i, part in enumerate(parts) if part.dtype.is_floating]
     found = [tf.convert_to_tensor(upstream[1 + i]) for i in floats]
@@ -99,7 +99,7 @@ def _of_gather(op: Any, *upstream: Any) -> list[Any]:
         before, rows = tf.reduce_sum(counts[i, :rank]), counts[i, rank]
         own = each[before : before + rows]
         if alike:
-            own = tf.math.divide_no_nan(own, tf.cast(share, own.dtype))
+            own = tf.math.divide_no_nan(own, tf.cast(fraction, own.dtype))
         missing = tf.shape(parts[i], tf.int64)[0] - rows  # a padding row
         own = tf.pad(own, [[0, missing], *([0, 0] for _ in parts[i].shape[1:])])
         own.set_shape(parts[i].shape)
@@ -116,7 +116,7 @@ def _sums(step: tf.Tensor, parts: list[Any], what: str) -> list[Any]:
     if not parts:
         return []
     context = runtime.context()
-    with plans.in_turn(_turn(), step) as (step, ended):
+    with plans.serialized(_turn(), step) as (step, ended):
         sums = operations().tarantella_sum_rows(step, parts, context=context.number, ranks=context.size, what=what)
         ended += sums
     return list(sums)

@@ -32,12 +32,12 @@ def allreduce(
     alias_outputs: bool = False,
     group: Group | None = None,
     check: bool = False,
-    look: Callable[[Any, Any], None] | None = None,
+    inspect: Callable[[Any, Any], None] | None = None,
 ) -> list[Any]:
-    own = list(gradients) if weight == 1 else [slices.times(each, lambda _: weight) for each in gradients]
+    own = list(gradients) if weight == 1 else [slices.scaled(each, lambda _: weight) for each in gradients]
     sums = reduce.allreduce(owner, own, variables, alias_outputs, group, check=check)
-    if look is not None:
-        steps.look_once(owner, own, sums, look)
+    if inspect is not None:
+        steps.inspect_once(owner, own, sums, inspect)
     return sums
 
 
@@ -62,7 +62,7 @@ class StepGradients:
     def note_call(self, variables: set[int]) -> None:
         self._summed |= variables
 
-    def takes(self, source: Any) -> bool:
+    def is_reduced(self, source: Any) -> bool:
         if self._local:
             return False
         if key(source) not in self._known and hasattr(source, "trainable"):
@@ -172,7 +172,7 @@ class StepGradients:
         if counts and (self._numbered or in_trace or not self._step.is_keras_own):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             state = self._state
-            reduce.check_step_end(state.end, state.reductions, "the updates", number, then=state.numbers)
+            reduce.check_step_end(state.end, state.plan_owners, "the updates", number, state.step_numbers)
 
     def _reduction(self, variables: Sequence[Any], empty: Any, alias_owner: Any = None) -> Callable[..., list[Any]]:
         """`reduce.allreduce` for the gradients of some of the variables. It does not hold the step."""
@@ -204,7 +204,7 @@ class StepGradients:
         return sums
 
     def _reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        own = [slices.times(g, self._weight_of(v)) for g, v in zip(gradients, variables, strict=True)]
+        own = [slices.scaled(g, self._weight_of(v)) for g, v in zip(gradients, variables, strict=True)]
         return self._reduction(variables, self._step.is_empty)(own, variables)
 
     def _weight_of(self, variable: Any) -> Callable[[Any], Any]:
@@ -241,7 +241,7 @@ class StepGradients:
         In an eager step, ranks may trace functions in different steps, so each function has its own count.
         """
         trace = (steps.current_trace(),) if self._step.is_eager else ()
-        return self._state.reduction(self._step.call_index((*trace, *(key(v) for v in variables))))
+        return self._state.plan_owner(self._step.call_index((*trace, *(key(v) for v in variables))))
 
     def _note(self, variables: Sequence[Any], sums: Sequence[Any]) -> None:
         noted = {key(v) for v in variables}

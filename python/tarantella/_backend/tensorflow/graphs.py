@@ -18,24 +18,24 @@ _FUNCTIONS = {
 }
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """What runs a function, inside of which a tensor lies: an operation, and which of its functions it is."""
 
     op: Any
-    around: Call | None  # what runs the function that the operation lies in, or None
+    around: FunctionCall | None  # what runs the function that the operation lies in, or None
     attribute: str = "f"
     branch: int = 0  # in a list of functions
 
 
 # A tensor, and what runs the function it lies in: None in the graph that is traced, or in one around it.
-Place = tuple[Any, Call | None]
+Place = tuple[Any, FunctionCall | None]
 # What leads to a tensor; None where the walk shall end.
-Step = Callable[[Any, Call | None], list[Place] | None]
+Step = Callable[[Any, FunctionCall | None], list[Place] | None]
 
 
 def all_before(step: Step, pending: list[Place]) -> bool:
     """Whether no tensor on the way back from the pending ones gives None."""
-    seen: set[tuple[int, str, Call | None]] = set()
+    seen: set[tuple[int, str, FunctionCall | None]] = set()
     pending = symbolic(pending)
     while pending:
         each, call = pending.pop()
@@ -55,7 +55,7 @@ def symbolic(places: Iterable[Place]) -> list[Place]:
     return [place for place in places if tf.is_symbolic_tensor(place[0])]
 
 
-def through(tensor: Any, call: Call | None, control_flow: bool = False) -> list[Place] | None:
+def through(tensor: Any, call: FunctionCall | None, control_flow: bool = False) -> list[Place] | None:
     """What a function's placeholder, or one of several outputs of an operation, stands for; nothing for other tensors.
 
     With `control_flow` also the outputs of conditions and loops, with what decides which branch or turn gives them.
@@ -63,7 +63,7 @@ def through(tensor: Any, call: Call | None, control_flow: bool = False) -> list[
     """
     op = tensor.op
     if op.type in CALLS:
-        inside = Call(op, call)
+        inside = FunctionCall(op, call)
         return None if body(inside) is None else [(body(inside).outputs[tensor.value_index], inside)]
     if control_flow and op.type in BRANCHES:
         each = functions(op, call)
@@ -82,7 +82,7 @@ def through(tensor: Any, call: Call | None, control_flow: bool = False) -> list[
     return _of_placeholder(tensor, call)
 
 
-def operations(graph: Any, call: Call | None = None) -> Iterator[tuple[Any, Call | None]]:
+def operations(graph: Any, call: FunctionCall | None = None) -> Iterator[tuple[Any, FunctionCall | None]]:
     """Those of a graph and of the functions that it runs, each with what runs it."""
     for op in graph.get_operations():
         yield op, call
@@ -104,21 +104,21 @@ def graphs_within(graph: Any) -> list[Any]:
     return list(found.values())
 
 
-def body(call: Call) -> Any:
+def body(call: FunctionCall) -> Any:
     """The graph of the function that runs; None where TensorFlow does not show it."""
     found = call.op.get_attr(call.attribute)
     name = (found[call.branch] if isinstance(found, list) else found).name
     return getattr(call.op.graph._get_function(name), "graph", None)
 
 
-def functions(op: Any, around: Call | None) -> list[Call]:
+def functions(op: Any, around: FunctionCall | None) -> list[FunctionCall]:
     """The functions that an operation runs."""
     if op.type in _CASES:
-        return [Call(op, around, "branches", i) for i in range(len(op.get_attr("branches")))]
-    return [Call(op, around, attribute) for attribute in _FUNCTIONS.get(op.type, ())]
+        return [FunctionCall(op, around, "branches", i) for i in range(len(op.get_attr("branches")))]
+    return [FunctionCall(op, around, attribute) for attribute in _FUNCTIONS.get(op.type, ())]
 
 
-def _of_placeholder(tensor: Any, call: Call | None) -> list[Place] | None:
+def _of_placeholder(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
     if call is None:
         captured = [outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
         return [(captured[0], None)] if captured else None

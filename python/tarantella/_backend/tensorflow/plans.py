@@ -25,11 +25,11 @@ class Plan(NamedTuple):
     zero_variable: tf.Variable
 
 
-class Numbers(enum.IntEnum):
+class StepCheck(enum.IntEnum):
     """What the core does with the numbers of steps with which tensors of a plan are submitted."""
 
     NONE = 0
-    OF_STEPS = 1  # ranks compare them
+    EQUAL = 1  # ranks compare them
     EXCLUSIVE = 2  # as OF_STEPS; a rank submits nothing else before these are summed
 
 
@@ -39,14 +39,14 @@ def plan(
     what: str,
     tensors: list[tuple[str, str, tuple[int, ...]]],
     context: Any,
-    numbers: Numbers = Numbers.NONE,
+    step_check: StepCheck = StepCheck.NONE,
 ) -> Plan:
     """`_backend.plans.plan`, as graphs use it."""
 
     def make(number: int) -> Plan:
         return Plan(number, context.buckets(number, len(tensors)), counter())
 
-    found: Plan = plans.plan(owner, key, what, tensors, context, int(numbers), make)
+    found: Plan = plans.plan(owner, key, what, tensors, context, int(step_check), make)
     return found
 
 
@@ -55,10 +55,10 @@ _runs: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], tf.Variable]] = weak
 
 
 @contextlib.contextmanager
-def following_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
+def ordered_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
     """Orders the runs of one reduction in a step, as in a loop or in two calls of a function.
 
-    Each starts after the one before has ended (`in_turn`). Without a `number` nothing is ordered.
+    Each starts after the one before has ended (`serialized`). Without a `number` nothing is ordered.
     """
     if number is None or tf.executing_eagerly():
         yield number, []
@@ -66,12 +66,12 @@ def following_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterato
     runs, key = _runs.setdefault(owner, {}), tuple(id(v) for v in variables)
     if key not in runs:
         runs[key] = counter()
-    with in_turn(runs[key], number) as turn:
+    with serialized(runs[key], number) as turn:
         yield turn
 
 
 @contextlib.contextmanager
-def in_turn(variable: tf.Variable, number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
+def serialized(variable: tf.Variable, number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
     """Within a graph: keeps runs apart that name the same variable, so that each begins after the one before has ended.
 
     Gives `number` as a tensor that exists once the run before has ended, and a list to which the caller adds the

@@ -40,8 +40,8 @@ def allreduce(
     sparse = [i for i, each in enumerate(results) if isinstance(each, tf.IndexedSlices)]
     dense = [i for i, each in enumerate(results) if each is not None and i not in sparse]
     group = Group() if group is None else group
-    pieces = [slices.pieces(results[i], _rows_of_function() if rows is None else rows, empty) for i in sparse]
-    with plans.following_runs(owner, variables, number) as (number, ended):
+    pieces = [slices.by_lookup(results[i], _rows_of_function() if rows is None else rows, empty) for i in sparse]
+    with plans.ordered_runs(owner, variables, number) as (number, ended):
         sums: list[tf.Tensor] = []
         if dense:
             of_dense = [results[i] for i in dense], [variables[i] for i in dense]
@@ -63,12 +63,12 @@ def _plan_of_gradients(
     for gradient, variable in zip(gradients, variables, strict=True):
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
-    numbers = plans.Numbers.OF_STEPS if is_numbered else plans.Numbers.NONE
+    step_check = plans.StepCheck.EQUAL if is_numbered else plans.StepCheck.NONE
     types = [gradient.dtype.name for gradient in gradients]
-    key = (group.ranks, numbers, *((id(v), dtype) for v, dtype in zip(variables, types, strict=True)))
+    key = (group.ranks, step_check, *((id(v), dtype) for v, dtype in zip(variables, types, strict=True)))
     tensors = [(short_name_of(v), dtype, tuple(v.shape)) for v, dtype in zip(variables, types, strict=True)]
     context = group.context()
-    plan = plans.plan(owner, key, "the gradients", tensors, context, numbers)
+    plan = plans.plan(owner, key, "the gradients", tensors, context, step_check)
     if check and context is not None:
         context.check_finite(plan.number)
     return plan
@@ -138,7 +138,7 @@ def without_repeats(value: Any) -> Any:
     if not isinstance(value, tf.IndexedSlices):
         return value
     rows, places = tf.unique(value.indices)
-    return slices.like(value, tf.math.unsorted_segment_sum(value.values, places, tf.size(rows)), rows)
+    return slices.with_slices(value, tf.math.unsorted_segment_sum(value.values, places, tf.size(rows)), rows)
 
 
 def _plan_of_sum(
@@ -146,10 +146,10 @@ def _plan_of_sum(
     what: str,
     values: tf.Tensor,
     context: Callable[[], Any],
-    numbers: plans.Numbers = plans.Numbers.NONE,
+    step_check: plans.StepCheck = plans.StepCheck.NONE,
 ) -> plans.Plan:
     tensors = [(what, values.dtype.name, tuple(values.shape))]
-    return plans.plan(owner, (what, values.dtype.name), what, tensors, context(), numbers)
+    return plans.plan(owner, (what, values.dtype.name), what, tensors, context(), step_check)
 
 
 def _sum_of(
@@ -190,20 +190,20 @@ def sum_over_ranks(
     return total(values, *xla.latest_call())
 
 
-def check_step_end(owner: Any, followed: Sequence[Any], what: str, number: tf.Tensor, then: Any) -> None:
+def check_step_end(owner: Any, after_owners: Sequence[Any], what: str, number: tf.Tensor, before_variable: Any) -> None:
     """Compares `number`, a scalar of int64 and not 0, between ranks at the end of a step. Collective.
 
-    MismatchError ends the job if it differs. Runs after all reductions with a number for the owners `followed`, and
-    before what reads the variable `then`. A rank that waits here while another waits for its gradients ends the job
-    with MismatchError, too. `what` names the numbers in errors.
+    MismatchError ends the job if it differs. Runs after all reductions with a number for `after_owners`, and before
+    what reads `before_variable`. A rank that waits here while another waits for its gradients ends the job with
+    MismatchError, too. `what` names the numbers in errors.
     """
     values = tf.zeros([1])
-    plan = _plan_of_sum(owner, what, values, runtime.context, plans.Numbers.EXCLUSIVE)
+    plan = _plan_of_sum(owner, what, values, runtime.context, plans.StepCheck.EXCLUSIVE)
     if xla.compiled():
         _sums(plan, [values], number=number)
         return
-    before = [] if tf.executing_eagerly() else plans.ends_of_runs(followed)
+    before = [] if tf.executing_eagerly() else plans.ends_of_runs(after_owners)
     with tf.control_dependencies(before):
         met = _sums(plan, [values], number=tf.identity(number))
     # It must use the value: TensorFlow removes an operation that only others wait for.
-    then.assign_add(tf.broadcast_to(tf.cast(met[0], then.dtype), then.shape))
+    before_variable.assign_add(tf.broadcast_to(tf.cast(met[0], before_variable.dtype), before_variable.shape))

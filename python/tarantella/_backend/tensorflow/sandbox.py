@@ -136,7 +136,7 @@ def _between(leaf: Any, start: int, stop: int) -> Any:
     return tf.sparse.slice(leaf, [start, *(0 for _ in shape)], [stop - start, *shape])
 
 
-def look_ahead(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
+def peek(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
     try:
         first = next(iterator)
     except StopIteration:

@@ -17,7 +17,7 @@ from ..._job.groups import Group
 from . import upstream
 
 
-class Judgement(NamedTuple):
+class Origin(NamedTuple):
     """What a rank's graph shows of one lookup. That of a rank with another number of rows may show something else."""
 
     # Whether the indices come from its rows (tokens); if not, one process has them once (positions, constants). None in
@@ -27,46 +27,48 @@ class Judgement(NamedTuple):
     unique: bool = False  # whether the graph shows that each index occurs once in the batch
 
 
-class Piece(NamedTuple):
+class LookupSlices(NamedTuple):
     """The slices of one lookup, or of several that were joined where their origin cannot be told."""
 
     slices: tf.IndexedSlices
-    judgement: Judgement
+    origin: Origin
 
 
-def like(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> tf.IndexedSlices:
+def with_slices(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> tf.IndexedSlices:
     """Other slices of the same variable."""
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 
-def pieces(gradient: tf.IndexedSlices, rows: Sequence[int] = (), empty: Any = None) -> list[Piece]:
+def by_lookup(gradient: tf.IndexedSlices, rows: Sequence[int] = (), empty: Any = None) -> list[LookupSlices]:
     """The slices by lookup, also where TensorFlow has joined several: as many on all ranks.
 
     `rows` are the numbers of rows of this rank's batch that TensorFlow knows while it traces. Where `empty`, a scalar
     bool, is true, pieces have no slices. Eagerly, and for lookups joined inside a `tf.function`, the slices stay one
     piece.
     """
-    values, lookups, judgements = [gradient.values], [gradient.indices], [Judgement(None)]
+    values, lookups, origins = [gradient.values], [gradient.indices], [Origin(None)]
     if not tf.executing_eagerly():
         lookups = _joined(gradient.indices)
         values = values if len(lookups) == 1 else tf.split(gradient.values, [tf.size(each) for each in lookups])
-        judgements = [_judged(each, tuple(rows)) for each in lookups]
+        origins = [_origin_of(each, tuple(rows)) for each in lookups]
     if empty is not None:
         kept = [tf.where(empty, 0, tf.shape(each)[0]) for each in lookups]
         values, lookups = ([each[:n] for each, n in zip(parts, kept, strict=True)] for parts in (values, lookups))
-    return [Piece(like(gradient, *each[:2]), each[2]) for each in zip(values, lookups, judgements, strict=True)]
+    return [
+        LookupSlices(with_slices(gradient, *each[:2]), each[2]) for each in zip(values, lookups, origins, strict=True)
+    ]
 
 
-def times(gradient: Any, weight: Callable[[Any], Any]) -> Any:
+def scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
     """A gradient, dense, sparse or None, times `weight(dtype)`."""
     if isinstance(gradient, tf.IndexedSlices):
-        return like(gradient, gradient.values * weight(gradient.dtype), gradient.indices)
+        return with_slices(gradient, gradient.values * weight(gradient.dtype), gradient.indices)
     return None if gradient is None else gradient * weight(gradient.dtype)
 
 
-def _judged(indices: tf.Tensor, rows: tuple[int, ...]) -> Judgement:
+def _origin_of(indices: tf.Tensor, rows: tuple[int, ...]) -> Origin:
     own = upstream.differs_between_ranks([(indices, None)])
-    return Judgement(own, rows, own and upstream.are_unique(indices))
+    return Origin(own, rows, own and upstream.are_unique(indices))
 
 
 def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
@@ -76,7 +78,7 @@ def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
 
 
 def of_all_ranks(
-    gradients: list[list[Piece]], group: Group, number: Any = None, checked: Sequence[str] = ()
+    gradients: list[list[LookupSlices]], group: Group, number: Any = None, checked: Sequence[str] = ()
 ) -> list[tf.IndexedSlices]:
     """The slices that one process has for the global batch, from this rank's pieces of each gradient.
 
@@ -88,7 +90,7 @@ def of_all_ranks(
     flat = [piece for gradient in gradients for piece in gradient]
     parts = [part for piece in flat for part in (piece.slices.values, piece.slices.indices)]
     names = [name for name, gradient in zip(checked, gradients, strict=False) for _ in gradient]
-    exchange = functools.partial(_exchanged, group, [piece.judgement for piece in flat], names)
+    exchange = functools.partial(_exchanged, group, [piece.origin for piece in flat], names)
     step = tf.constant(0, tf.int64) if number is None else number
     exchanged = tf.numpy_function(exchange, [step, *parts], [part.dtype for part in parts], name=upstream.SLICES)
     for result, part in zip(exchanged, parts, strict=True):
@@ -98,7 +100,7 @@ def of_all_ranks(
     for gradient in gradients:
         values, indices = zip(*(next(pairs) for _ in gradient), strict=True)
         joined = (each[0] if len(each) == 1 else tf.concat(each, 0) for each in (values, indices))
-        results.append(like(gradient[0].slices, *joined))
+        results.append(with_slices(gradient[0].slices, *joined))
     return results
 
 
@@ -113,7 +115,7 @@ class _Row(NamedTuple):
 
 
 def _exchanged(
-    group: Group, judgements: list[Judgement], checked: list[str], number: np.int64, *parts: NDArray[Any]
+    group: Group, origins: list[Origin], checked: list[str], number: np.int64, *parts: NDArray[Any]
 ) -> list[NDArray[Any]]:
     """Values and indices of each piece, of all ranks.
 
@@ -126,7 +128,7 @@ def _exchanged(
                 "for a division by 0, a logarithm or root of 0, or a learning rate that is too high"
             )
     context = group.context() or runtime.context()
-    own = [_row(*each) for each in zip(judgements, parts[1::2], strict=True)]
+    own = [_row(*each) for each in zip(origins, parts[1::2], strict=True)]
     step = f" of training step {number}" if number else ""
     table = context.allgather(np.array(own, np.int64), f"what is known of {len(own)} pieces of sparse gradients{step}")
     results: list[NDArray[Any]] = []
@@ -135,14 +137,14 @@ def _exchanged(
     return results
 
 
-def _row(judgement: Judgement, indices: NDArray[Any]) -> _Row:
-    if judgement.own:
-        return _Row(1, len(indices), int(judgement.unique and len(np.unique(indices)) == len(indices)), 0)
+def _row(origin: Origin, indices: NDArray[Any]) -> _Row:
+    if origin.own:
+        return _Row(1, len(indices), int(origin.unique and len(np.unique(indices)) == len(indices)), 0)
     kind = int(len(np.unique(indices)) == len(indices))
     kind += bool(kind and (np.diff(indices) == 1).all())
     digest = hashlib.blake2b(np.ascontiguousarray(indices).tobytes(), digest_size=8).digest()
     number = int.from_bytes(digest, "little", signed=True)
-    is_unsure = judgement.own is None or any(_same_for_each(indices, rows) for rows in judgement.rows)
+    is_unsure = origin.own is None or any(_same_for_each(indices, rows) for rows in origin.rows)
     return _Row(-1 if is_unsure else 0, len(indices), kind, number)
 
 

@@ -13,7 +13,7 @@ from keras import tree
 
 from ..steps import Hook, RunStep, Undo
 from . import xla
-from .graphs import Call, Place, all_before, body, functions, operations, through
+from .graphs import FunctionCall, Place, all_before, body, functions, operations, through
 from .plans import counter
 from .upstream import READS, is_from_own_rows
 
@@ -34,7 +34,7 @@ def _step(run: RunStep, kind: str, original: Callable[[Any], Any]) -> Callable[[
     return step
 
 
-def beginning(function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
+def with_iterator(function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda iterator: function(begin(iterator))
 
 
@@ -69,7 +69,7 @@ def comes_from_inputs(tensor: tf.Tensor, but: Sequence[Any]) -> bool:
     ends = {id(each) for each in but}
     inputs = {id(each) for each in graph.inputs} - {id(inner) for _, inner in graph.captures}
 
-    def before(each: Any, call: Call | None) -> list[Place] | None:
+    def before(each: Any, call: FunctionCall | None) -> list[Place] | None:
         if id(each) in inputs:
             return None
         if id(each) in ends:
@@ -100,19 +100,19 @@ def type_of(part: Any) -> tf.TypeSpec:
 
 
 # By optimizer: whether its first gradients have been looked at.
-_looked: weakref.WeakKeyDictionary[Any, tf.Variable] = weakref.WeakKeyDictionary()
+_inspected: weakref.WeakKeyDictionary[Any, tf.Variable] = weakref.WeakKeyDictionary()
 
 
-def look_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], look: Callable[[Any, Any], None]) -> None:
+def inspect_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], inspect: Callable[[Any, Any], None]) -> None:
     """In a graph it is part of it; under XLA nothing is looked at, nor slices, nor floats of less than 32 bits."""
     dense = [i for i, v in enumerate(values) if isinstance(v, tf.Tensor) and v.dtype in (tf.float32, tf.float64)]
     if not dense or xla.compiled():
         return
     largest = max(dense, key=lambda i: values[i].shape.num_elements() or 0)
-    looked = _looked.setdefault(owner, counter())
+    looked = _inspected.setdefault(owner, counter())
 
     def call(own: Any, total: Any) -> np.int64:
-        look(own, total)
+        inspect(own, total)
         return np.int64(0)
 
     def run() -> tf.Tensor:
@@ -128,7 +128,7 @@ def current_trace() -> Any:
 
 def undo_where(undo: Undo, step: Callable[[], Any]) -> Any:
     """Runs the step and returns its result; where the condition holds, it is undone."""
-    condition, every = undo.condition, [*undo.variables, *undo.where_own]
+    condition, every = undo.condition, [*undo.variables, *undo.if_local]
     values = [getattr(v, "value", v) for v in every]
 
     # Both branches must agree in type only: where nothing is undone, nothing is copied.
@@ -141,10 +141,10 @@ def undo_where(undo: Undo, step: Callable[[], Any]) -> Any:
     # XLA wants the shapes to agree too.
     saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
     result = step()
-    alike = {id(v) for v in undo.kept()}
+    alike = {id(v) for v in undo.exempt()}
     if not tf.executing_eagerly():
         own = _assigned_from_own_rows()
-        alike |= {id(v) for v in undo.where_own if id(getattr(v, "value", v).handle) not in own}
+        alike |= {id(v) for v in undo.if_local if id(getattr(v, "value", v).handle) not in own}
 
     def restore() -> tf.Tensor:
         for variable, value, old in zip(every, values, saved, strict=True):
@@ -162,7 +162,7 @@ def assigned(graph: Any) -> set[int]:
     return {key for _, _, handles in _assignments(graph) for key in _captured(handles)}
 
 
-def _assignments(graph: Any) -> Iterator[tuple[Any, Call | None, list[Place]]]:
+def _assignments(graph: Any) -> Iterator[tuple[Any, FunctionCall | None, list[Place]]]:
     """The operations that assign, what runs each, and the handles of its variables."""
     for op, call in operations(graph):
         handles = [(each, call) for each in op.inputs if each.dtype == tf.resource]
@@ -180,7 +180,7 @@ def _assigned_from_own_rows() -> set[int]:
     return found
 
 
-def _conditions(call: Call | None) -> Iterator[Place]:
+def _conditions(call: FunctionCall | None) -> Iterator[Place]:
     """What decides whether, or how often, the functions around run."""
     while call is not None:
         if call.attribute == "body":
@@ -194,7 +194,7 @@ def _conditions(call: Call | None) -> Iterator[Place]:
 def _captured(handles: list[Place]) -> set[int]:
     found: set[int] = set()
 
-    def before(tensor: Any, call: Call | None) -> list[Place]:
+    def before(tensor: Any, call: FunctionCall | None) -> list[Place]:
         outer = through(tensor, call) or []
         found.update(id(each) for each, _ in outer)
         return outer

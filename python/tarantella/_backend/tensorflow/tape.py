@@ -89,7 +89,7 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
         # In a backward pass, layers that are computed again take gradients with tapes of their own: those are local.
         take = functools.partial(local, tape, target, sources, unconnected_gradients=unconnected_gradients)
         gradients_of_step, flat = find(), tf.nest.flatten(sources)
-        places = [] if gradients_of_step is None else [i for i, v in enumerate(flat) if gradients_of_step.takes(v)]
+        places = [] if gradients_of_step is None else [i for i, v in enumerate(flat) if gradients_of_step.is_reduced(v)]
         if gradients_of_step is None or not places:
             return take(output_gradients)
         targets = tf.nest.flatten(target)
@@ -113,7 +113,7 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
         gradients = tf.nest.flatten(take(output_gradients))
         own = [gradients[i] for i in places]
         if weighs and not starts:
-            own = [slices.times(each, functools.partial(tf.cast, weight)) for each in own]
+            own = [slices.scaled(each, functools.partial(tf.cast, weight)) for each in own]
         sums = gradients_of_step.sums(own, [flat[i] for i in places], differentiable=record.could_possibly_record())
         for i, each in zip(places, sums, strict=True):
             gradients[i] = each

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from .axes import ELEMENTWISE, WITH_WEIGHTS, keeps_first_axis, reduces_first_axis, takes_one
-from .graphs import BRANCHES, CALLS, Call, Place, all_before, through
+from .graphs import BRANCHES, CALLS, FunctionCall, Place, all_before, through
 from .upstream import GATHER, ITERATORS, READS, computed_from, differs_between_ranks, is_from_own_rows, reaches
 
 _SIZES = ("Shape", "Size")
@@ -36,12 +36,12 @@ def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
     return not any(_is_mean(each, rows) for each in (target, *seeds))
 
 
-def has_rows_first(tensor: tf.Tensor, call: Call | None = None) -> bool:
+def has_rows_first(tensor: tf.Tensor, call: FunctionCall | None = None) -> bool:
     """Whether it is certain that the first axis of a tensor is that of the batch's rows, and no other axis is."""
     return is_from_own_rows([(tensor, call)]) and all_before(_rows_first, [(tensor, call)])
 
 
-def _rows_first(tensor: Any, call: Call | None) -> list[Place] | None:
+def _rows_first(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
     """The tensors that must have the rows on the first axis only, so that this one has too; None if unknown."""
     op = tensor.op
     if op.type == "Placeholder" or op.type in CALLS:
@@ -64,7 +64,7 @@ def _rows_first(tensor: Any, call: Call | None) -> list[Place] | None:
 def _is_mean(tensor: Any, rows: Sequence[int]) -> bool:
     """Whether the sum of the values is a mean: they are divided by their number, or are not values of rows."""
 
-    def before(each: Any, call: Call | None) -> list[Place] | None:
+    def before(each: Any, call: FunctionCall | None) -> list[Place] | None:
         op = each.op
         is_scaled = op.type in _SCALING and any(_counts_rows(i, rows) for i in op.inputs if i.shape.rank == 0)
         if is_scaled or _is_stack(each) or reduces_first_axis(op) or (op.type == "Softmax" and _rank(each) == 1):
@@ -94,7 +94,7 @@ def _is_stack(tensor: Any) -> bool:
 def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
     """Whether a number is computed from that of the rows, or of the valid rows."""
 
-    def before(each: Any, call: Call | None) -> list[Place] | None:
+    def before(each: Any, call: FunctionCall | None) -> list[Place] | None:
         op, value = each.op, tf.get_static_value(each)
         is_sum_of_rows = op.type == "Sum" and differs_between_ranks([(each, call)]) and not _is_of_variables(each, call)
         if is_sum_of_rows or op.type in (*_SIZES, "OnesLike"):
@@ -114,7 +114,7 @@ def is_of_one_row(target: Any) -> bool:
         return False
     picked: set[Any] = set()
 
-    def before(tensor: Any, call: Call | None) -> list[Place] | None:
+    def before(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
         if _picks_one_row(tensor, call):
             if tensor.shape.rank == 0 and not _is_of_variables(tensor, call):
                 return []  # a coefficient
@@ -130,15 +130,15 @@ def is_of_one_row(target: Any) -> bool:
     return all_before(before, [(target, None)]) and len(picked) == 1
 
 
-def _is_of_variables(tensor: Any, call: Call | None) -> bool:
+def _is_of_variables(tensor: Any, call: FunctionCall | None) -> bool:
     return reaches((tensor, call), READS, but=_SIZES)
 
 
-def _is_in_loop(call: Call | None) -> bool:
+def _is_in_loop(call: FunctionCall | None) -> bool:
     return call is not None and (call.attribute == "body" or _is_in_loop(call.around))
 
 
-def _picks_one_row(tensor: Any, call: Call | None) -> bool:
+def _picks_one_row(tensor: Any, call: FunctionCall | None) -> bool:
     op = tensor.op
     if op.type == "TensorListGetItem":
         return not all_before(_no_list_of_rows, [(op.inputs[0], call)])
@@ -154,7 +154,7 @@ def _which(tensor: Any) -> Any:
     return index.name if value is None else int(np.ravel(value)[0])
 
 
-def _no_list_of_rows(tensor: Any, call: Call | None) -> list[Place] | None:
+def _no_list_of_rows(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
     op = tensor.op
     if op.type == "TensorListFromTensor":
         return None if has_rows_first(op.inputs[0], call) else []

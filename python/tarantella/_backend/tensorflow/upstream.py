@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from .axes import is_length_of_another_axis
-from .graphs import Call, Place, all_before, body, functions, graphs_within, operations, symbolic, through
+from .graphs import FunctionCall, Place, all_before, body, functions, graphs_within, operations, symbolic, through
 
 # The name of the functions that exchange slices between ranks.
 SLICES = "tarantella_slices"
@@ -53,7 +53,7 @@ def differs_between_ranks(places: list[Place]) -> bool:
 def reaches(place: Place, types: Sequence[str], but: Sequence[str] = ()) -> bool:
     """Whether a tensor is computed from operations of some types, except through those of other types."""
 
-    def before(tensor: Any, call: Call | None) -> list[Place] | None:
+    def before(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
         if tensor.op.type in types:
             return None
         return [] if tensor.op.type in but else computed_from(tensor, call)[1]
@@ -65,7 +65,7 @@ def _found_before(places: list[Place], until: str | None = None) -> set[str]:
     """The fields of `Upstream` that are true; `until` ends the search once found."""
     found: set[str] = set()
 
-    def before(tensor: Any, call: Call | None) -> list[Place] | None:
+    def before(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
         kind, more = computed_from(tensor, call)
         found.add(kind)
         return None if kind == until else more
@@ -74,7 +74,7 @@ def _found_before(places: list[Place], until: str | None = None) -> set[str]:
     return found
 
 
-def computed_from(tensor: Any, call: Call | None) -> tuple[str, list[Place]]:
+def computed_from(tensor: Any, call: FunctionCall | None) -> tuple[str, list[Place]]:
     """The field of `Upstream` that a tensor itself makes true, or "", and what else it is computed from."""
     op = tensor.op
     if is_sum(op):
@@ -144,7 +144,7 @@ def loops_over_rows() -> list[str]:
     return found
 
 
-def _sums(call: Call) -> bool:
+def _sums(call: FunctionCall) -> bool:
     return any(is_sum(op) for graph in graphs_within(body(call)) for op in graph.get_operations())
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from ..._job import log, runtime
 from ...keras.private import TFDatasetAdapter
-from ..rows import share
+from ..rows import rows_of_rank
 from . import from_batches, rewrite, shard_before_map, structure
 from .cached_map import cached_map
 
@@ -64,7 +64,7 @@ class Dataset:
         Raises ValueError if the dataset is not batched.
         """
         batch_size = self._batch_size()
-        return None if batch_size is None else share(batch_size, self.rank, self.num_ranks)[1]
+        return None if batch_size is None else rows_of_rank(batch_size, self.rank, self.num_ranks)[1]
 
     def _batch_size(self) -> int | None:
         reason = from_batches.unbatched(self.dataset, "the dataset", {})
@@ -98,9 +98,9 @@ class Dataset:
             )
         if self.shard == "file":
             return self._files()
-        mine, batches = cached_map(self._micro_batches().filter(_has_rows), _data_of), int(self.dataset.cardinality())
+        local, batches = cached_map(self._micro_batches().filter(_has_rows), _data_of), int(self.dataset.cardinality())
         known = batches >= 0 and (shard_before_map.least_rows(self.dataset) or 0) >= self.num_ranks
-        return mine.apply(tf.data.experimental.assert_cardinality(batches)) if known else mine
+        return local.apply(tf.data.experimental.assert_cardinality(batches)) if known else local
 
     def _micro_batches(self) -> tf.data.Dataset:
         return from_batches.distribute(TFDatasetAdapter(self.dataset), self.rank, self.num_ranks).get_tf_dataset()
@@ -171,7 +171,7 @@ def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = No
 
 @tf.autograph.experimental.do_not_convert
 def _with_share(batch: Any) -> Any:
-    return batch.data, tf.cast(batch.rows / batch.numbers[1], keras.config.floatx())
+    return batch.data, tf.cast(batch.rows / batch.metadata[1], keras.config.floatx())
 
 
 @tf.autograph.experimental.do_not_convert
@@ -216,7 +216,7 @@ def _explained(given: Dataset, size: int) -> Iterator[str]:
     if batch_size and not structure.has_batches(given.dataset):
         yield f"no operation batches it: the first dimension of its elements, {batch_size}, is taken as the batch size"
     for rank in range(size):
-        start, rows = share(batch_size or 0, rank, size)
+        start, rows = rows_of_rank(batch_size or 0, rank, size)
         taken = f"rows {start} to {start + rows - 1}" if rows else "no rows"
         yield f"rank {rank} trains on {taken} of every {batch_size}" if batch_size else f"rank {rank}: 1/{size}"
     for file in filter(None, map(structure.cache_file, structure.every(given.dataset))):

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ..._backend.tensorflow.steps import type_of
 from ...keras import private
 from ...keras.private import ArrayDataAdapter
-from .. import host_arrays
+from .. import adapter as adapters
 from ..adapter import ShardedAdapter, rows_of_arrays
-from ..rows import PredictBatch, share
+from ..rows import PredictBatch, rows_of_rank
 from . import seeds
 from .cached_map import cached_map
 from .slicer import Slicer, fingerprint, micro_batch
@@ -26,8 +26,8 @@ _KEPT = 2**20
 
 
 def describe(adapter: ArrayDataAdapter) -> list[str]:
-    """As `host_arrays.describe`, of any kind of arrays."""
-    return host_arrays.described(adapter, lambda leaf: checksum(sliceable(leaf)))
+    """The properties that must be equal on all ranks, one per line."""
+    return adapters.described(adapter, lambda leaf: checksum(sliceable(leaf)))
 
 
 def sliceable(data: Any) -> Any:
@@ -38,7 +38,7 @@ def sliceable(data: Any) -> Any:
 def checksum(data: Any) -> int:
     """The checksum, a signed number of 64 bits, of the values in a structure from `sliceable`."""
     parts = tf.nest.flatten(data, expand_composites=True)
-    return host_arrays.checksum([part for part in parts if part is not None], _bytes)
+    return adapters.checksum([part for part in parts if part is not None], _bytes)
 
 
 def _bytes(block: Any) -> NDArray[np.uint8]:
@@ -64,11 +64,11 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
     options.experimental_optimization.apply_default_optimizations = False
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
 
-    def begin_at(batch: int) -> tf.data.Dataset:
+    def seek(batch: int) -> tf.data.Dataset:
         dataset = tf.data.Dataset.zip((indices.enumerate().skip(batch) if batch else indices.enumerate(), whole))
         return cached_map(dataset, _rows_of_batch, slicer).with_options(options).prefetch(2)
 
-    return ShardedAdapter(adapter, begin_at(0), adapter.num_batches, begin_at)
+    return ShardedAdapter(adapter, seek(0), adapter.num_batches, seek)
 
 
 def _order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None) -> tf.data.Dataset:
@@ -96,21 +96,21 @@ def _rows_of_batch(slicer: Slicer, numbered: tuple[tf.Tensor, tf.Tensor], data: 
     index, indices = numbered
     total = tf.shape(indices, out_type=tf.int64)[0]
     bounds = start, taken, _ = slicer.bounds(total)
-    mine = take_rows(data, indices[start : start + taken])
-    return slicer.pack(mine, index, total, fingerprint([indices], total), bounds)
+    local = take_rows(data, indices[start : start + taken])
+    return slicer.pack(local, index, total, fingerprint([indices], total), bounds)
 
 
 def one_batch(batch: Sequence[Any], rank: int, size: int, positions: bool = False) -> Any:
     """The rows of a rank of one global batch of arrays: a micro batch, with `positions` one to predict."""
     total = rows_of_arrays(batch)
-    start, rows = share(total, rank, size)
+    start, rows = rows_of_rank(total, rank, size)
     whole = sliceable(tuple(batch))
     data = take_rows(whole, slice(start, start + rows) if rows else slice(0, 1))
     if positions:
         places = np.arange(start, start + rows) if rows else np.array([-1])
         return PredictBatch(data, tf.constant(places, tf.int64))
-    mine, whole_batch, mark = (tf.constant(n, tf.int64) for n in (rows, total, checksum(whole)))
-    return micro_batch(data, mine, whole_batch, mark, padded=total < size)
+    local, whole_batch, mark = (tf.constant(n, tf.int64) for n in (rows, total, checksum(whole)))
+    return micro_batch(data, local, whole_batch, mark, padded=total < size)
 
 
 def types_of(batch: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..rows import share
+from ..rows import rows_of_rank
 from . import structure
 from .cached_map import cached_map, unbatched
 from .slicer import Slicer, fingerprint, rows_of
@@ -85,13 +85,13 @@ def _is_fixed(spec: Any) -> bool:
 
 def split(plan: Plan, element_spec: Any, slicer: Slicer) -> tf.data.Dataset:
     """The elements that `slicer` would cut from the batches, which are of type `element_spec`."""
-    _, rows = share(plan.batch_size, slicer.rank, slicer.size)
+    _, rows = rows_of_rank(plan.batch_size, slicer.rank, slicer.size)
     whole = plan.source.batch(plan.batch_size, drop_remainder=plan.drop_remainder).enumerate()
-    mine = cached_map(
+    local = cached_map(
         unbatched(cached_map(whole, _cut, slicer)), _apply, plan.functions, parallel=True, kept_by=plan.functions[-1]
     )
     # Only the last batch can be short, and a rank never has more rows of it than of a full batch.
-    return cached_map(mine.batch(max(rows, 1)), _pack, slicer, element_spec)
+    return cached_map(local.batch(max(rows, 1)), _pack, slicer, element_spec)
 
 
 def _cut(slicer: Slicer, index: tf.Tensor, batch: Any) -> Any:

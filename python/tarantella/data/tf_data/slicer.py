@@ -20,8 +20,8 @@ def micro_batch(
     data: Any, rows: Any, global_rows: Any, fingerprint: Any, padded: bool
 ) -> MicroBatch | PaddedMicroBatch:
     """Packs a micro batch. The three numbers are int64 scalars; `padded` if the row may be a copy."""
-    numbers = tf.stack([rows, global_rows, fingerprint])
-    return PaddedMicroBatch(data, numbers, tf.equal(rows, 0)) if padded else MicroBatch(data, numbers)
+    metadata = tf.stack([rows, global_rows, fingerprint])
+    return PaddedMicroBatch(data, metadata, tf.equal(rows, 0)) if padded else MicroBatch(data, metadata)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Slicer:
     several_sizes: bool = False  # the components of a batch may differ in length; each first dimension counts rows
 
     def bounds(self, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """First row to take, number of rows to take (at least 1), number of rows that count, as `rows.share` has them.
+        """First row to take, number of rows to take (at least 1), number of rows that count, as `rows_of_rank`.
 
         `total` is a number of rows, or a vector of several. Of few operations: each costs every iterator a millisecond.
         """
@@ -93,11 +93,13 @@ class Slicer:
         )
         parts = map(_sliced, leaves, made.begins, made.sizes)
         data = tree.map_structure(lambda leaf: next(parts) if has_rows(leaf) else leaf, batch)
-        made.numbers.set_shape([None if self.positions else 3])
-        made.copied.set_shape([])
+        made.metadata.set_shape([None if self.positions else 3])
+        made.is_padding.set_shape([])
         if self.positions:
-            return PredictBatch(data, made.numbers)
-        return PaddedMicroBatch(data, made.numbers, made.copied) if self.padded else MicroBatch(data, made.numbers)
+            return PredictBatch(data, made.metadata)
+        return (
+            PaddedMicroBatch(data, made.metadata, made.is_padding) if self.padded else MicroBatch(data, made.metadata)
+        )
 
 
 def fingerprint(leaves: list[Any], total: tf.Tensor) -> tf.Tensor:

@@ -17,7 +17,7 @@ from ..._job import report, runtime, timeline
 from .. import epoch_end, private, replicas, written
 
 # The attributes by which callbacks ask to stop, and the methods after which ranks agree on them.
-WISHES = {
+STOP_FLAGS = {
     "stop_training": "on_train_batch_end",
     "stop_evaluating": "on_test_batch_end",
     "stop_predicting": "on_predict_batch_end",
@@ -81,22 +81,23 @@ class Agreement(keras.callbacks.Callback):
     Runs after all callbacks that may restore or stop. Only Keras's History and progress bar run later.
     """
 
-    def __init__(self, restores: bool = False, differ: bool = False, wishes: Collection[str] = ()) -> None:
-        """`differ`: whether ranks have other callbacks than the master. `wishes`: keys of WISHES that callbacks may set
-        after any batch."""
+    def __init__(self, restores: bool = False, differ: bool = False, stop_flags: Collection[str] = ()) -> None:
+        """`differ`: whether ranks have other callbacks than the master. `stop_flags`: keys of STOP_FLAGS that callbacks
+        may set after any batch.
+        """
         super().__init__()
         self._restores, self._differ = restores, differ
         # Not methods of the class: Keras runs batches ahead if no callback overrides the methods for batches.
-        for wish in wishes:
-            setattr(self, WISHES[wish], lambda batch, logs=None, wish=wish: self._agree(wish))
+        for flag in stop_flags:
+            setattr(self, STOP_FLAGS[flag], lambda batch, logs=None, flag=flag: self._agree(flag))
 
     def on_train_begin(self, logs: Any = None) -> None:
         if not self._restores:
             return
         replicas.broadcast(replicas.variables(self.model))
         epoch = private.initial_epoch(self.model)
-        mine = np.array([-1 if epoch is None else epoch], np.int64)
-        restored = int(runtime.context().broadcast(mine, 0, "the epoch to go on from")[0])
+        local = np.array([-1 if epoch is None else epoch], np.int64)
+        restored = int(runtime.context().broadcast(local, 0, "the epoch to go on from")[0])
         private.set_initial_epoch(self.model, None if restored < 0 else restored)
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -111,9 +112,9 @@ class Agreement(keras.callbacks.Callback):
     def on_test_begin(self, logs: Any = None) -> None:
         self._agree("stop_evaluating")
 
-    def _agree(self, wish: str) -> None:
-        if _exchange.on_any_rank(bool(getattr(self.model, wish)), wish):
-            setattr(self.model, wish, True)
+    def _agree(self, flag: str) -> None:
+        if _exchange.on_any_rank(bool(getattr(self.model, flag)), flag):
+            setattr(self.model, flag, True)
 
 
 class _ReportedEpochs(keras.callbacks.Callback):

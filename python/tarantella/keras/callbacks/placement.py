@@ -85,14 +85,14 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     or the weights is missing on some ranks, or if hosts do not share a backup from which a restart shall go on.
     """
     given = _given(callbacks)
-    mine = [_with_rank_folder(each) for each in given if _runs_here(each)]
-    inner = [_inner(each) for each in mine]
+    local = [_with_rank_folder(each) for each in given if _runs_here(each)]
+    inner = [_inner(each) for each in local]
     needs = {
         "restores": any(is_one_of(each, "BackupAndRestore") for each in inner),
         "stop_training": any(_may_stop_training(each) for each in inner),
         "stop_evaluating": any(_is_user_defined(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
         "saves": any(private.saves_on_batches(each) for each in inner),
-        "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in mine),
+        "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in local),
         "paths": [path for each in inner if is_one_of(each, *WRITING) for path in _paths(each)],
         "kinds": [type(each).__qualname__ for each in inner if not is_one_of(each, *WRITING)],
     }
@@ -114,12 +114,12 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     first: list[Any] = [internal.AverageBeforeSaving(inner)] if "saves" in wanted else []
     if "aggregates" in wanted:
         first.append(internal.GlobalLogs())
-    for each in mine:
+    for each in local:
         if isinstance(each, Callback):
             each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
     differ = any(each != kinds[0] for each in kinds)
     placed = [every for each in given for every in (each, _counter(each)) if every is not None and _runs_here(every)]
-    return [*first, *placed, internal.Agreement("restores" in wanted, differ, wanted & internal.WISHES.keys())]
+    return [*first, *placed, internal.Agreement("restores" in wanted, differ, wanted & internal.STOP_FLAGS.keys())]
 
 
 def _counter(callback: Any) -> Any:
@@ -145,10 +145,11 @@ def _check_steering(names: list[list[str]]) -> None:
 @timeline.part("place callbacks")
 def arrange_to_predict(callbacks: Any) -> list[Any]:
     """Like `arrange`, for predict."""
-    mine = for_this_rank(callbacks)
-    stops = any(_is_user_defined(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, mine))
-    wanted = _wanted(_gathered({"stop_predicting": stops, "sees outputs": bool(mine)}))
-    return [internal.OwnOutputs(), *mine, internal.Agreement(wishes=wanted & internal.WISHES.keys())] if wanted else []
+    local = for_this_rank(callbacks)
+    stops = any(_is_user_defined(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, local))
+    wanted = _wanted(_gathered({"stop_predicting": stops, "sees outputs": bool(local)}))
+    agreement = internal.Agreement(stop_flags=wanted & internal.STOP_FLAGS.keys())
+    return [internal.OwnOutputs(), *local, agreement] if wanted else []
 
 
 def _gathered(needs: dict[str, Any]) -> list[dict[str, Any]]:

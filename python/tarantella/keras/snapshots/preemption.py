@@ -54,9 +54,9 @@ class Preemption:
         now = time.monotonic()
         before, since = self._agreed or (step, now)
         is_over = self._end is not None and now >= self._end and self._agreed is not None
-        mine = np.array([self._signalled or is_over, (now - since) / max(1, step - before)])
+        local = np.array([self._signalled or is_over, (now - since) / max(1, step - before)])
         if runtime.get_size() > 1:
-            mine = runtime.context().allgather(mine, "whether to stop").max(axis=0)
+            local = runtime.context().allgather(local, "whether to stop").max(axis=0)
         is_first, self._agreed = self._agreed is None, (step, now)
-        self._next = step + (1 if is_first else max(1, int(_PERIOD / max(mine[1], 1e-6))))
-        return bool(mine[0])
+        self._next = step + (1 if is_first else max(1, int(_PERIOD / max(local[1], 1e-6))))
+        return bool(local[0])

@@ -216,11 +216,11 @@ class Session:
         found, self._resume_from = self._resume_from, None
         assert found is not None
         taken, begun = found.text["position"]["taken"][-1], time.monotonic()
-        if taken and not self.batches.jumps:
+        if taken and not self.batches.is_seekable:
             log.notice("reading %d batches again, without the model", taken)
         if taken:  # what reads them draws from the generators before these are restored
-            _, iterator = backend.look_ahead(iterator, self._model.steps_per_execution)
-        read = "" if self.batches.jumps or not taken else f"; reading took {time.monotonic() - begun:.1f} s"
+            _, iterator = backend.peek(iterator, self._model.steps_per_execution)
+        read = "" if self.batches.is_seekable or not taken else f"; reading took {time.monotonic() - begun:.1f} s"
         state.restore(self._model, self._callbacks, found, within=True)
         self._steps = found.text["steps"]
         self._latest = found.text["logs"]

@@ -36,14 +36,14 @@ def at_end(callbacks: Sequence[Any], before: dict[str, Any]) -> list[Any]:
 
     A later fit of the script may have the same callbacks, and the script may draw before it.
     """
-    mine = _of_rank_alone(callbacks, before, {})
+    local = _of_rank_alone(callbacks, before, {})
     # Files of logs are left as they are: a later fit may have gone on with them.
     kept = {
         name: each
-        for name, each in mine["callbacks"].items()
+        for name, each in local["callbacks"].items()
         if "size" not in each and not callback_states.has_array(each)
     }
-    return [json.loads(each) for each in _exchange.gather_bytes(json.dumps({**mine, "callbacks": kept}).encode())]
+    return [json.loads(each) for each in _exchange.gather_bytes(json.dumps({**local, "callbacks": kept}).encode())]
 
 
 def restore_end(callbacks: Sequence[Any], ranks: list[Any]) -> None:
@@ -75,11 +75,11 @@ def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within
         epoch_end.combine_metrics(model)
     arrays: Arrays = {}
     every = variables(model)
-    mine = {
+    local = {
         "seeds": [np.asarray(v).tolist() for v in every if private.is_seed(v)],
         **_of_rank_alone(callbacks, before, arrays),
     }
-    everywhere = _exchange.gather_bytes(json.dumps([mine, [*arrays]]).encode())
+    everywhere = _exchange.gather_bytes(json.dumps([local, [*arrays]]).encode())
     ranks, names = zip(*map(json.loads, everywhere), strict=True)
     _add_arrays_of_others(arrays, names)
     text = {
@@ -90,7 +90,7 @@ def collect(model: Any, callbacks: Sequence[Any], before: dict[str, Any], within
     if with_arrays:
         arrays |= {f"variable {i}": _bytes_of(v) for i, v in enumerate(every)}
     if within:
-        model_state.go_on(model)
+        model_state.reset_unless_master(model)
     return Content(text, arrays)
 
 
@@ -113,13 +113,13 @@ def restore(model: Any, callbacks: Sequence[Any], content: Content, within: bool
     for i, variable in enumerate(variables(model)):
         if private.is_seed(variable):
             state = np.array(next(seeds), np.dtype(keras.backend.standardize_dtype(variable.dtype)))
-            variable.assign(state if has_as_many else replicas.fold(state, rank))
+            variable.assign(state if has_as_many else replicas.fold_in(state, rank))
         else:
             value = np.empty(tuple(variable.shape), np.asarray(variable).dtype)
             value.reshape(-1).view(np.uint8)[:] = content.arrays[f"variable {i}"]
             variable.assign(value)
     if within:
-        model_state.go_on(model)
+        model_state.reset_unless_master(model)
     set_history(model, content.text["history"])
     callback_states.restore(callbacks, saved["callbacks"], content.arrays)
     taken, begun_with = content.text["position"]["taken"], content.text["position"]["generators"]
@@ -139,10 +139,12 @@ def set_history(model: Any, encoded: Any) -> None:
 
 def check(model: Any, content: Content, where: str) -> None:
     """Raises ValueError if the snapshot is of another model."""
-    mine, theirs = [described(v) for v in variables(model)], content.text["variables"]
-    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), min(len(mine), len(theirs)))
-    if len(mine) != len(theirs) or place < len(mine):
-        one, other = (each[place] if place < len(each) else "no more variables" for each in (mine, theirs))
+    local, theirs = [described(v) for v in variables(model)], content.text["variables"]
+    place = next(
+        (i for i, (a, b) in enumerate(zip(local, theirs, strict=False)) if a != b), min(len(local), len(theirs))
+    )
+    if len(local) != len(theirs) or place < len(local):
+        one, other = (each[place] if place < len(each) else "no more variables" for each in (local, theirs))
         raise ValueError(
             f"Snapshot: {where} is from another model: there {other}, here {one}; use the model with which the "
             "training began, or another place for the snapshots of this one"

@@ -25,7 +25,7 @@ from keras import layers, ops, tree
 
 from ..._backend import backend
 from ..._job import log, runtime
-from ...data.rows import share
+from ...data.rows import rows_of_rank
 from .. import hooks, model_state, private, replicas
 from . import gather
 from .step import current_step, declared_reduction, name_of
@@ -52,7 +52,7 @@ def watched(model: Any) -> list[int]:
     return [
         i
         for i, layer in enumerate(every)
-        if not all(_keeps_rows_apart(part) for part in (layer, *getattr(layer, "operations", ())))
+        if not all(_is_row_wise(part) for part in (layer, *getattr(layer, "operations", ())))
     ]
 
 
@@ -69,7 +69,7 @@ def _differs(layer: Any) -> bool:
     return draws or isinstance(layer, layers.BatchNormalization)
 
 
-def _keeps_rows_apart(part: Any) -> bool:
+def _is_row_wise(part: Any) -> bool:
     if not isinstance(part, keras.Layer) or isinstance(part, _BY_ARGUMENTS) or not private.is_of_keras(type(part)):
         return False
     if not isinstance(part.activity_regularizer, (type(None), *REGULARIZERS)):
@@ -195,8 +195,8 @@ def _traced(model: Any, data: Any, rows: int) -> str:
                 raise ValueError("it uses a tensor that the model's call has kept, which has this rank's rows")
         used.extend(backend.is_used(each) for each in tree.flatten(inputs) if each is not None)
 
-    mine = max(1, share(rows, runtime.get_rank(), runtime.get_size())[1])
-    for own, whole in ((mine, rows), (None, None)):
+    local = max(1, rows_of_rank(rows, runtime.get_rank(), runtime.get_size())[1])
+    for own, whole in ((local, rows), (None, None)):
         backend.trace(functools.partial(step, rows=whole), data, rows=own)
     return _WITH_X if any(used) else _WITHOUT_X
 

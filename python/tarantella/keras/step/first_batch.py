@@ -19,12 +19,12 @@ from .step import inputs_of
 from .trial import Figures, Trial, Verdict
 
 
-def look_at_it(model: Any, trains: bool, iterator: Any) -> Any:
+def inspect_first_batch(model: Any, trains: bool, iterator: Any) -> Any:
     """Looks at the first batch where it is due, and gives what to iterate over then. Collective where it is due."""
     found = model_state.of(model)
     if found.call is not None and found.is_untried(model, trains):
         if across_rows.watched(model):
-            batch, iterator = backend.look_ahead(iterator, model.steps_per_execution)
+            batch, iterator = backend.peek(iterator, model.steps_per_execution)
             if batch is not None:
                 _try_out(model, trains, batch)
         found.untried.discard(trains)
@@ -34,17 +34,17 @@ def look_at_it(model: Any, trains: bool, iterator: Any) -> Any:
 def _try_out(model: Any, trains: bool, batch: Any) -> None:
     found = model_state.of(model)
     rows = int(batch.rows)
-    mine: dict[str, Any] = {"rows": rows, "added": [], "coupled": []}
+    local: dict[str, Any] = {"rows": rows, "added": [], "coupled": []}
     try:
         x = inputs_of(batch.data)
         if trains not in found.trials:
             found.trials[trains] = Trial(model, x, trains, across_rows.watched(model), across_rows.differing(model))
         findings = found.trials[trains].measure(x, max(rows, 1))  # also where this rank's row is a copy
-        mine["added"] = [[*key, *figures] for key, figures in findings.added.items()]
-        mine["coupled"] = list(findings.coupled.items())
+        local["added"] = [[*key, *figures] for key, figures in findings.added.items()]
+        local["coupled"] = list(findings.batch_dependent.items())
     except Exception as error:  # whatever the code of users raises
-        mine["failed"] = f"{type(error).__name__}: {_message(error)}"
-    everyone = [json.loads(each) for each in _exchange.gather_bytes(json.dumps(mine).encode())]
+        local["failed"] = f"{type(error).__name__}: {_message(error)}"
+    everyone = [json.loads(each) for each in _exchange.gather_bytes(json.dumps(local).encode())]
     found.failed_trial[trains] = next((each["failed"] for each in everyone if "failed" in each), "")
     if found.failed_trial[trains]:
         log.logger.info(
@@ -54,7 +54,7 @@ def _try_out(model: Any, trains: bool, batch: Any) -> None:
         found.trials.pop(trains, None)
         return
     if trains:
-        _say_coupled(model, everyone)
+        _warn_of_batch_dependent(model, everyone)
     if _decide(model, trains, everyone):
         found.undecided.add(trains)
     else:
@@ -69,7 +69,7 @@ def _message(error: Exception) -> str:
     return next((line for line in lines if line and not line.startswith(around)), "")
 
 
-def _say_coupled(model: Any, everyone: list[dict[str, Any]]) -> None:
+def _warn_of_batch_dependent(model: Any, everyone: list[dict[str, Any]]) -> None:
     every = private.every_layer(model)
     most: dict[int, float] = {}
     for layer, change in (pair for each in everyone for pair in each["coupled"] if each["rows"]):
@@ -103,16 +103,16 @@ def _decide(model: Any, trains: bool, everyone: list[dict[str, Any]]) -> bool:
         is_sum = sum(a - b for a, b in (figures.distances() for figures in by_rank.values())) > 0
         if not kinds:
             unknown, is_sum = True, False
-            _say_unknown(every[layer], "is 0, or random, in the first batch")
+            _warn_of_unknown(every[layer], "is 0, or random, in the first batch")
         elif kinds not in ({Verdict.MEAN}, {Verdict.SUM}):
             rank = next(rank for rank, each in verdicts.items() if each is not Verdict.UNKNOWN)
             rank = next((rank for rank, each in verdicts.items() if each is Verdict.NEITHER), rank)
-            _say_neither(every[layer], rank, by_rank[rank], "sum" if is_sum else "mean")
+            _warn_of_neither(every[layer], rank, by_rank[rank], "sum" if is_sum else "mean")
         model_state.of(model).added_sum(every[layer], trains, number).assign(int(is_sum))
     return unknown
 
 
-def _say_neither(layer: Any, rank: int, figures: Figures, taken: str) -> None:
+def _warn_of_neither(layer: Any, rank: int, figures: Figures, taken: str) -> None:
     (a, b), (first, second) = figures.parts, figures.rows
     log.warn_once(
         f"a loss that {title(layer)} adds is neither a mean nor a sum over rows: {figures.whole:.4g} for "
@@ -122,14 +122,14 @@ def _say_neither(layer: Any, rank: int, figures: Figures, taken: str) -> None:
     )
 
 
-def say_unseen(model: Any, layer: Any, trains: bool) -> None:
+def warn_of_unseen(model: Any, layer: Any, trains: bool) -> None:
     """Warns once that what the layer adds in a step was not seen before, and counts as a mean."""
     failed = model_state.of(model).failed_trial.get(trains)
     why = f"the model's call fails outside of a step ({failed})" if failed else "the model's call alone does not add it"
-    _say_unknown(layer, f"was not seen before the first step: {why}", again=False)
+    _warn_of_unknown(layer, f"was not seen before the first step: {why}", again=False)
 
 
-def _say_unknown(layer: Any, why: str, again: bool = True) -> None:
+def _warn_of_unknown(layer: Any, why: str, again: bool = True) -> None:
     log.warn_once(
         f"a loss that {title(layer)} adds {why}. It counts as a mean over rows"
         f"{' until the first batch of an epoch tells' * again}; "

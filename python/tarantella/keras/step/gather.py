@@ -135,9 +135,9 @@ def _can_gather(step: Step, what: str, leaves: list[Any]) -> bool:
 
 def _why_not(step: Step, leaves: list[Any]) -> str:
     """The reason of the first rank that has one, "" where none has. Collective."""
-    mine = _reason(step, leaves)
-    own = [] if mine else [[_times(each.shape[0], step), *each.shape[1:]] for each in leaves]
-    everyone = [payload.decode().split("\n") for payload in _exchange.gather_bytes(f"{mine}\n{own}".encode())]
+    local = _reason(step, leaves)
+    own = [] if local else [[_times(each.shape[0], step), *each.shape[1:]] for each in leaves]
+    everyone = [payload.decode().split("\n") for payload in _exchange.gather_bytes(f"{local}\n{own}".encode())]
     reasons, shapes = zip(*everyone, strict=True)
     for rank, reason in enumerate(reasons):
         if reason:

@@ -150,7 +150,7 @@ def reduce_with(weight: float) -> model_state.Loop:
             weight,
             alias_outputs=keeps_no_gradient(optimizer, variables),
             check=are_checked(optimizer),
-            look=_look_at_the_first,
+            inspect=_warn_if_equal,
         )
         return apply(reduced)
 
@@ -173,18 +173,18 @@ def reduced(
 
 
 # By the id of the first variable; gone with it.
-_owners: dict[int, model_state.Reduction] = {}
+_owners: dict[int, model_state.PlanOwner] = {}
 
 
-def owner_of(variable: Any) -> model_state.Reduction:
+def owner_of(variable: Any) -> model_state.PlanOwner:
     """An owner that lives as long as a variable."""
     if id(variable) not in _owners:
-        _owners[id(variable)] = model_state.Reduction()
+        _owners[id(variable)] = model_state.PlanOwner()
         weakref.finalize(variable, functools.partial(_owners.pop, id(variable), None)).atexit = False
     return _owners[id(variable)]
 
 
-def _look_at_the_first(own: Any, total: Any) -> None:
+def _warn_if_equal(own: Any, total: Any) -> None:
     """Warns once if all ranks have the same gradient of the largest variable: they train on the same rows."""
     size, scale = runtime.get_size(), np.abs(total).max(initial=0)
     if 0 < scale < np.inf and np.abs(size * own - total).max() <= 8 * np.finfo(own.dtype).eps * scale:

@@ -184,7 +184,7 @@ def _scaled(step: Step, layer: Any, loss: Any) -> Any:
         return step.rescaled(loss, 1.0 if _regularizes_sums() else None)
     known, number = model_state.of(step.model), step.call_index(layer)
     if not known.is_added_known(layer, step.trains, number):
-        first_batch.say_unseen(step.model, layer, step.trains)
+        first_batch.warn_of_unseen(step.model, layer, step.trains)
     # A variable, because it may turn out later than in the trace.
     is_sum = known.added_sum(layer, step.trains, number) > 0
     return step.rescaled(loss, ops.where(is_sum, ops.ones((), "float64"), step.fraction("float64")))

@@ -31,7 +31,7 @@ def install(model: Any) -> None:
         if type(metric) is keras.metrics.MeanMetricWrapper:
             hooks.hook(metric, "update_state", functools.partial(_means_by_fraction, metric))
         if type(metric) is keras.metrics.Sum:
-            hooks.hook(metric, "update_state", functools.partial(_name_scalars, metric))
+            hooks.hook(metric, "update_state", functools.partial(_warn_of_scalars, metric))
     for metric in private.metrics_to_compile(model):  # around the others
         if across_rows.needs_all_rows(metric):
             hooks.hook(metric, "update_state", functools.partial(_on_all_rows, metric), "all rows")
@@ -47,9 +47,9 @@ def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any
         needs = across_rows.needs_all_rows(metric)  # it may have been declared since
         rows = gather.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs)) if needs else None
         if rows is None:
-            model_state.of(step.model).whole.pop(id(metric), None)
+            model_state.of(step.model).global_metrics.pop(id(metric), None)
             return original(*args, **kwargs)
-        model_state.of(step.model).whole[id(metric)] = metric
+        model_state.of(step.model).global_metrics[id(metric)] = metric
         args, kwargs = rows.structure
         return hooks.original(metric, "update_state")(*args, **kwargs)
 
@@ -103,7 +103,7 @@ def _means_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[..
     return update_state
 
 
-def _name_scalars(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+def _warn_of_scalars(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     """For a Sum: warns that the numbers of the ranks are summed."""
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:

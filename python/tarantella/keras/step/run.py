@@ -13,7 +13,7 @@ from typing import Any
 from keras import ops, tree
 
 from ..._backend import backend
-from ..._backend.steps import Call, Undo
+from ..._backend.steps import KerasStep, Undo
 from ..._job import runtime
 from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
@@ -42,10 +42,10 @@ def _function(model: Any, kind: str, function: Callable[..., Any]) -> Callable[.
         model_state.of(model).known_as_summed.clear()  # it will be traced again
 
     def begin(batches: Any) -> Any:
-        batches = first_batch.look_at_it(model, trains, batches)
+        batches = first_batch.inspect_first_batch(model, trains, batches)
         return batches if backend.assigns_in_steps else map(functools.partial(_counted, model, trains), batches)
 
-    return backend.beginning(function, begin)
+    return backend.with_iterator(function, begin)
 
 
 def _symbolic_build(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,11 +64,11 @@ def _data_of(batch: Any) -> Any:
 
 def _counted(model: Any, trains: bool, batch: Any) -> Any:
     if isinstance(batch, (MicroBatch, PaddedMicroBatch)):
-        model_state.note(model, batch.numbers[2], labels_of(batch.data) if trains else ())
+        model_state.count_batch(model, batch.metadata[2], labels_of(batch.data) if trains else ())
     return batch
 
 
-def _run(model: Any, kind: str, batch: Any, call: Call) -> Any:
+def _run(model: Any, kind: str, batch: Any, call: KerasStep) -> Any:
     """What runs in the place of Keras's step."""
     if isinstance(batch, PredictBatch):
         return _predicted(batch, call)
@@ -80,7 +80,7 @@ def _run(model: Any, kind: str, batch: Any, call: Call) -> Any:
         return _run_step(model, kind == "train", whole, call)
 
 
-def _run_step(model: Any, trains: bool, batch: Any, call: Call) -> Any:
+def _run_step(model: Any, trains: bool, batch: Any, call: KerasStep) -> Any:
     method = "train_step" if trains else "test_step"
     is_keras_own = hooks.are_keras_own(model, method)
     has_users = not (is_keras_own and hooks.are_keras_own(model, "compute_loss", "compute_metrics"))
@@ -90,10 +90,10 @@ def _run_step(model: Any, trains: bool, batch: Any, call: Call) -> Any:
             "tensorflow backend only so far"
         )
     is_numbered = has_users and runtime.get_size() > 1
-    kept = model_state.of(model).numbers if is_numbered or backend.current_trace() is None else None
-    with running(Step(model, batch, kept, is_keras_own, is_numbered, trains)) as step:
+    stored = model_state.of(model).step_numbers if is_numbered or backend.current_trace() is None else None
+    with running(Step(model, batch, stored, is_keras_own, is_numbered, trains)) as step:
         if backend.assigns_in_steps:
-            model_state.note(model, step.fingerprint, step.labels if trains else ())
+            model_state.count_batch(model, step.fingerprint, step.labels if trains else ())
         logs = _called(model, step, call, batch.data)
         metrics.note_logs(step, trains, logs)
         if trains and is_numbered:
@@ -101,18 +101,18 @@ def _run_step(model: Any, trains: bool, batch: Any, call: Call) -> Any:
         return logs
 
 
-def _called(model: Any, step: Step, call: Call, data: Any) -> Any:
+def _called(model: Any, step: Step, call: KerasStep, data: Any) -> Any:
     if step.padding is None:
         return call(data)
     alike = {id(v) for layer in across_rows.synchronized(model) for v in layer.non_trainable_variables}
     others = [v for v in model.non_trainable_variables if id(v) not in alike]
     metrics = model.metrics_variables
-    whole = model_state.of(model).whole
+    whole = model_state.of(model).global_metrics
 
-    def kept() -> list[Any]:
+    def exempt() -> list[Any]:
         return [v for metric in whole.values() for v in metric.variables]
 
-    logs = call(data, Undo(step.padding, metrics, others, kept))
+    logs = call(data, Undo(step.padding, metrics, others, exempt))
     if model.run_eagerly and step.padding:  # metrics that this very step made have seen the padding row only
         known = {id(v) for v in metrics}
         for metric in private.metrics_of(model):
@@ -121,7 +121,7 @@ def _called(model: Any, step: Step, call: Call, data: Any) -> Any:
     return logs
 
 
-def _predicted(batch: PredictBatch, call: Call) -> Any:
+def _predicted(batch: PredictBatch, call: KerasStep) -> Any:
     outputs = call(batch.data)
     lengths = [batch.positions, *tree.flatten(outputs)]
     # Ragged ones have none, and are refused later.

@@ -79,7 +79,9 @@ class Findings(NamedTuple):
     """The results of a trial. Layers are numbered as in `private.every_layer`."""
 
     added: dict[tuple[int, int], Figures]  # by layer, and by the order of what it adds in a call of the model
-    coupled: dict[int, float]  # layers that look across rows: the change of the output, relative to its largest value
+    batch_dependent: dict[
+        int, float
+    ]  # layers that look across rows: the change of the output, relative to its largest value
     random: set[int]  # layers whose output differs from call to call
 
 
@@ -121,7 +123,7 @@ class Trial:
             key: Figures(w, g, (a, b), (half, total - half), of_loss)
             for key, (w, g, a, b) in zip(trace.added, values, strict=True)
         }
-        coupled: dict[int, float] = {}
+        batch_dependent: dict[int, float] = {}
         draws: set[int] = set()
         calls = zip(trace.calls, *(result["calls"] for result in (whole, again, *parts)), strict=True)
         for call, first, second, *others in calls:
@@ -129,10 +131,10 @@ class Trial:
                 draws.add(call.layer)
             elif rows > 1:
                 changes = [_change(call, first, *each, tolerance) for each in zip(others, halves, strict=True)]
-                coupled[call.layer] = max(*changes, coupled.get(call.layer, 0.0))
-        coupled = {layer: change for layer, change in coupled.items() if change}
-        inner = _innermost(self._model, {*coupled, *draws})
-        return Findings(added, {i: coupled[i] for i in inner & {*coupled}}, inner & draws)
+                batch_dependent[call.layer] = max(*changes, batch_dependent.get(call.layer, 0.0))
+        batch_dependent = {layer: change for layer, change in batch_dependent.items() if change}
+        inner = _innermost(self._model, {*batch_dependent, *draws})
+        return Findings(added, {i: batch_dependent[i] for i in inner & {*batch_dependent}}, inner & draws)
 
     def results(self, x: Any) -> list[tuple[Any, list[Any], list[Any]]]:
         """The layer of each call, and samples of its arguments and of its result."""
@@ -211,13 +213,13 @@ def _change(signature: _Signature, whole: Any, part: Any, rows: Rows, tolerance:
     0.0 within the tolerance, and where it takes other values: then what comes before it has changed.
     """
     taken, returned = (
-        max((_apart(*each, rows) for each in zip(*sides, strict=True)), default=0.0)
+        max((_difference(*each, rows) for each in zip(*sides, strict=True)), default=0.0)
         for sides in zip(signature.by_rows, whole, part, strict=True)
     )
     return returned if taken <= tolerance < returned else 0.0
 
 
-def _apart(by_rows: bool, whole: Any, part: Any, rows: Rows) -> float:
+def _difference(by_rows: bool, whole: Any, part: Any, rows: Rows) -> float:
     """The largest difference, relative to the largest value of the whole."""
     (shape, values), (of_part, others) = whole, part
     total, count = rows.total, rows.stop - rows.start
