@@ -98,8 +98,8 @@ def test_saving_by_the_master_ends_with_the_outermost_block(model: Any) -> None:
 
 def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any) -> None:
     consistency.start(model)
-    model_state.note(model, 7)
-    model_state.note(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
+    model_state.count_batch(model, 7)
+    model_state.count_batch(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
     for _ in range(2):
         consistency.before_step(model)
     found = model_state.of(model)
@@ -127,8 +127,8 @@ def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("tarantella.keras.start.equalize_for_batches", lambda *arguments: started.append(arguments))
-    batch = types.SimpleNamespace(data=(), numbers=(2, 4), _replace=lambda data: batch)
+    monkeypatch.setattr("tarantella.keras.start.synchronize_for_batches", lambda *arguments: started.append(arguments))
+    batch = types.SimpleNamespace(data=(), metadata=(2, 4), _replace=lambda data: batch)
     monkeypatch.setattr("tarantella.keras.start.from_master", lambda *arguments: None)
     model.weights = []
     for kind in ("predict", "train", "test", "train", "predict"):
