@@ -27,7 +27,6 @@ class Group:
         tarantella.MismatchError: The ranks of the job create different groups.
 
     Example:
-
     >>> import tarantella as tnt
     >>> tnt.Group([0]).master_rank
     0
@@ -103,7 +102,6 @@ def barrier(group: Group | None = None) -> None:
         group: The ranks that take part; by default all.
 
     Example:
-
     >>> import tarantella as tnt
     >>> tnt.barrier()
     """
@@ -125,7 +123,6 @@ def new_group(ranks: Iterable[int] | None = None) -> Group:
         A `tnt.Group`. Raises the same errors as its constructor.
 
     Example:
-
     >>> import tarantella as tnt
     >>> group = tnt.new_group([0])
     >>> tnt.allreduce(1, group=group) if tnt.get_rank() in group else 1

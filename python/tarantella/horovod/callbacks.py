@@ -64,6 +64,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
             self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Broadcasts after the first batch where the model or its optimizer was not built before."""
         if not self.broadcast_done:
             self._broadcast()
 
@@ -86,6 +87,7 @@ class MetricAverageCallback(keras.callbacks.Callback):
         super().__init__()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Averages the logs. Collective."""
         process.check("callbacks.MetricAverageCallback")
         if logs:
             numbers = {name: float(value) for name, value in logs.items() if keras.ops.ndim(value) == 0}
@@ -165,9 +167,11 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
                 raise ValueError(f"{type(self).__name__} needs steps_per_epoch: the length of the data is not known")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Notes the epoch."""
         self._epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Sets the learning rate within the epochs of the schedule: for each batch, or with `staircase` once."""
         if self._epoch < self.start_epoch or (self.end_epoch is not None and self._epoch >= self.end_epoch):
             return
         if not self.staircase:
@@ -176,6 +180,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             self._set(self._epoch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Adds the learning rate to the logs, as `lr`."""
         if logs is not None:
             logs["lr"] = float(self.model.optimizer.learning_rate)
 
@@ -221,6 +226,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Also prints a line at the end of the warmup."""
         super().on_epoch_end(epoch, logs)
         if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose > 0 and process.rank() == 0:
             rate = float(self.model.optimizer.learning_rate)

@@ -36,7 +36,7 @@ def of_tensorflow(variable: Any) -> Any:
     return variable.value if hasattr(variable, "path") else variable
 
 
-class PlanOwner:
+class Reduction:
     """Reduces gradients with the options of an optimizer or a tape."""
 
     def __init__(
@@ -48,7 +48,9 @@ class PlanOwner:
         process_set: ProcessSet,
         local: LocalVariables,
     ) -> None:
-        """Raises TypeError if `compression` or `process_set` has another type; ValueError if the set is not part of the
+        """Checks the arguments.
+
+        Raises TypeError if `compression` or `process_set` has another type; ValueError if the set is not part of the
         job, and if `predivide` is not above 0, or not 1 without an average.
         """
         if not hasattr(compression, "compress") or not hasattr(compression, "decompress"):

@@ -13,7 +13,7 @@ from .._job import runtime
 from ..keras import hooks, model_state
 from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
-from .gradients import BackwardPasses, LocalVariables, PlanOwner
+from .gradients import BackwardPasses, LocalVariables, Reduction
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
 
@@ -24,12 +24,13 @@ _wrapped: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
 class Wrapped:
     """Reduces the gradients that a wrapped optimizer applies."""
 
-    def __init__(self, reduction: PlanOwner, passes: BackwardPasses | None) -> None:
+    def __init__(self, reduction: Reduction, passes: BackwardPasses | None) -> None:
         self.reduction, self.passes = reduction, passes
 
     def __call__(
         self, optimizer: Any, gradients: list[Any], variables: list[Any], apply: Callable[[list[Any]], Any]
     ) -> Any:
+        """Applies the reduced gradients, or adds them up until the last backward pass of a step."""
         alias_outputs = self.passes is None and keeps_no_gradient(optimizer, variables)
 
         def reduce(gradients: list[Any]) -> list[Any]:
@@ -80,7 +81,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         raise ValueError(f"backward_passes_per_step must be a whole number above 0 (got {backward_passes_per_step!r})")
     check_groups(num_groups, groups)
     local = LocalVariables(scale_local_gradients)
-    reduction = PlanOwner(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local)
+    reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local)
     passes = None
     if backward_passes_per_step > 1:
         passes = BackwardPasses(backward_passes_per_step, average_aggregated_gradients, sparse_as_dense)
@@ -113,8 +114,10 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """`DistributedOptimizer` without the trainable weights of one or several layers. Raises ValueError before they are
-    built."""
+    """`DistributedOptimizer` without the trainable weights of one or several layers.
+
+    Raises ValueError before they are built.
+    """
     wrapped = DistributedOptimizer(
         optimizer,
         compression=compression,

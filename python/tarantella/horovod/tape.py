@@ -12,7 +12,7 @@ from ..keras import model_state
 from ..keras.step import gradients
 from ..keras.step.step import current_step
 from . import process
-from .gradients import LocalVariables, PlanOwner, of_tensorflow
+from .gradients import LocalVariables, Reduction, of_tensorflow
 from .optimizer import check_groups, weights_of
 from .process_sets import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
@@ -26,7 +26,7 @@ _further: weakref.WeakKeyDictionary[Any, list[model_state.PlanOwner]] = weakref.
 class _Tape:
     """A `tf.GradientTape` whose `gradient` reduces over ranks."""
 
-    def __init__(self, tape: tf.GradientTape, reduction: PlanOwner) -> None:
+    def __init__(self, tape: tf.GradientTape, reduction: Reduction) -> None:
         self._tape, self._reduction = tape, reduction
 
     def __enter__(self) -> _Tape:
@@ -119,7 +119,7 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     op = chosen(op, among=(Average, Sum))
     check_groups(num_groups, groups)
     local = LocalVariables(scale_local_gradients)
-    return _Tape(gradtape, PlanOwner(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local))
+    return _Tape(gradtape, Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local))
 
 
 def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)

@@ -32,7 +32,6 @@ class Dataset:
         ValueError: There is no such `shard`.
 
     Example:
-
     >>> import tensorflow as tf, tarantella as tnt
     >>> tnt.data.Dataset(tf.data.Dataset.range(8).batch(4), num_ranks=2, rank=0).micro_batch_size
     2
@@ -146,7 +145,6 @@ def distribute(dataset: Any, num_ranks: int | None = None, rank: int | None = No
         ValueError: It is not batched, it is sharded by files, or `num_ranks` or `rank` is given with a `Dataset`.
 
     Example:
-
     >>> import tensorflow as tf, tarantella as tnt
     >>> batches = tf.data.Dataset.range(8).batch(4)
     >>> [(x.shape[0], float(share)) for x, share in tnt.data.distribute(batches, num_ranks=2, rank=0)]

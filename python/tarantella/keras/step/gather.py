@@ -46,7 +46,6 @@ def gather_rows(structure: Any) -> Any:
         NotImplementedError: The step runs under `jit_compile=True`.
 
     Example:
-
     >>> import numpy as np, tarantella as tnt
     >>> tnt.gather_rows(np.ones((4, 2))).shape
     (4, 2)
