@@ -51,7 +51,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 
 # The same for python/tarantella, from below to above; the longest name that a path begins with is its room.
-_JOB = ("_core", "_job/", "_names", "_exchange")
+_JOB = ("_core", "_job/", "_exchange")
 _DATA = (*_JOB, "_backend/backend", "_backend/steps", "_backend/load", "data/", "keras/private")
 _MODEL = (*_DATA, "keras/hooks", "keras/model_state", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
@@ -70,7 +70,6 @@ _TOP = ("keras/call_data", "keras/custom_loops", "keras/fit", "keras/on_batch", 
 PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
     "_installed": (),
-    "_names": (),
     "_machine": (),
     "_values": (),
     "_job/": ("_core", "_installed"),

@@ -1,9 +1,13 @@
-"""Exchange of host arrays between ranks: rows, bytes, many arrays as one; comparisons. Exchanges are collective."""
+"""Exchange of host arrays between ranks: rows, bytes, many arrays as one; comparisons, with names of variables.
+
+Exchanges are collective.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -100,3 +104,20 @@ def check_equal(what: str, lines: Sequence[str], cure: str, group: Group | None 
 def on_any_rank(flag: bool, what: str) -> bool:
     """Whether `flag` is true on any rank. Collective."""
     return bool(runtime.context().allreduce(np.array([flag], np.int32), what)[0])
+
+
+def name_of(variable: Any) -> str:
+    """The variable's path without Keras's numbers, which count the layers made so far in the process."""
+    return re.sub(r"_\d+(?=/|$)", "", variable.path if hasattr(variable, "path") else variable.name)
+
+
+def short_name_of(variable: Any) -> str:
+    """The last two parts of the name: Keras leaves the model's out of the paths of a Sequential that it loads."""
+    return "/".join(name_of(variable).split("/")[-2:])
+
+
+def described(variable: Any) -> str:
+    """A variable's name, dtype and shape in one line, the same on every rank."""
+    # Names of an optimizer's variables have those of layers inside: sequential_1_dense_3_kernel_momentum.
+    name = re.sub(r"_\d+(?=_)", "", name_of(variable))
+    return f"{name!r} {variable.dtype} {tuple(variable.shape)}"

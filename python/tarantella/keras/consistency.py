@@ -10,10 +10,10 @@ import numpy as np
 
 from .. import _exchange
 from .._backend import backend
+from .._exchange import name_of
 from .._job import runtime, timeline
 from .._job.environment import integer
 from .._job.errors import MismatchError
-from .._names import name_of
 from . import model_state, replicas
 
 # Steps between two comparisons of weights, unless TNT_WEIGHT_CHECK_STEPS says another number. The checksum reads the

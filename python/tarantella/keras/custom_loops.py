@@ -9,9 +9,9 @@ import keras
 from keras import tree
 
 from .. import _exchange
+from .._exchange import described
 from .._job import runtime
 from .._job.groups import Group
-from .._names import described
 from . import files, hooks, model_state, replicas
 from .step import gradients as gradients_of_step
 from .step.step import current_step

@@ -12,9 +12,9 @@ import numpy as np
 from keras import tree
 
 from .._backend import backend
+from .._exchange import name_of
 from .._job import log, runtime, timeline
 from .._job.log import abbreviated
-from .._names import name_of
 from ..data import tf_data
 from ..data.input import uses_pipelines
 from . import call_data, consistency, epoch_end, model_state, private, start

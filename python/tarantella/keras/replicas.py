@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from .. import _exchange
 from .._backend import backend
+from .._exchange import described
 from .._job import runtime, timeline
 from .._job.errors import MismatchError
-from .._names import described
 from . import hooks, private
 
 # Maximum number of bytes per broadcast, which limits the memory for copies.

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from tarantella import MismatchError, _exchange
-from tarantella._names import described
+from tarantella._exchange import described
 from tarantella.keras import callbacks, epoch_end, replicas
 from tarantella.keras.callbacks import placement
 from tarantella.keras.step import across_rows

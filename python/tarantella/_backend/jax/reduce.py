@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..._exchange import short_name_of
 from ..._job import runtime
 from ..._job.groups import Group
-from ..._names import short_name_of
 from .. import plans
 from ..steps import Hook, Step, TrainedModel
 from .steps import current_trace

@@ -7,9 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from ..._exchange import short_name_of
 from ..._job import log, runtime
 from ..._job.groups import Group
-from ..._names import short_name_of
 from ..steps import known_rows
 from . import plans, slices, xla
 from .plans import operations

@@ -8,8 +8,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .axes import ELEMENTWISE, WITH_WEIGHTS, keeps_first_axis, reduces_first_axis, takes_one
-from .graphs import BRANCHES, CALLS, FunctionCall, Place, all_before, through
+from .graphs import (
+    BRANCHES,
+    CALLS,
+    ELEMENTWISE,
+    WITH_WEIGHTS,
+    FunctionCall,
+    Place,
+    all_before,
+    keeps_first_axis,
+    reduces_first_axis,
+    takes_one,
+    through,
+)
 from .upstream import GATHER, ITERATORS, READS, computed_from, differs_between_ranks, is_from_own_rows, reaches
 
 _SIZES = ("Shape", "Size")

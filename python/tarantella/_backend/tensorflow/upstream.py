@@ -8,8 +8,18 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from .axes import is_length_of_another_axis
-from .graphs import FunctionCall, Place, all_before, body, functions, graphs_within, operations, symbolic, through
+from .graphs import (
+    FunctionCall,
+    Place,
+    all_before,
+    body,
+    functions,
+    graphs_within,
+    is_length_of_another_axis,
+    operations,
+    symbolic,
+    through,
+)
 
 # The name of the functions that exchange slices between ranks.
 SLICES = "tarantella_slices"

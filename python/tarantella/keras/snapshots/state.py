@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import _exchange
+from ..._exchange import described
 from ..._job import runtime
-from ..._names import described
 from ...data import position
 from .. import epoch_end, model_state, private, replicas
 from . import callback_states
