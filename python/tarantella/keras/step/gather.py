@@ -37,8 +37,8 @@ def gather_rows(structure: Any) -> Any:
         structure: A dense tensor of numbers, or a structure of them, with equally many rows (axis 0). None stays None.
 
     Returns:
-        The same structure, with the rows of all ranks. On one rank, and outside of a distributed `train_step` or
-        `test_step`, the tensors as they are.
+        The same structure, with the rows of all ranks, and of the masks that Keras has attached to tensors. On one
+        rank, and outside of a distributed `train_step` or `test_step`, the tensors as they are.
 
     Raises:
         ValueError: A value has no axis 0, or is no dense tensor of numbers; or the model's `tnt_reduction` is "sum",

@@ -153,3 +153,36 @@ class Views(Contrastive):
 @case
 def parts_of_several_numbers_of_rows(wrap: Wrap) -> Any:
     return [fitted(wrap, Views, *sizes, labels=True) for sizes in ((SAMPLES, 16), (7, 3))]
+
+
+class Masked(keras.Model):
+    """Sequences with masked steps, more of them in later rows; the loss of Keras takes the mask from its argument."""
+
+    tnt_reduction = "mean"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = keras.Sequential([keras.layers.Masking(), keras.layers.GRU(3, return_sequences=True)])
+
+    def call(self, x: Any) -> Any:
+        return self.inner(x)
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            labels, predicted = gathered((y, self(x, training=True)))
+            loss = keras.losses.MeanSquaredError()(labels, predicted)
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+@case
+def masks_of_all_rows(wrap: Wrap) -> Any:
+    x = np.random.default_rng(3).normal(size=(10, 5, FEATURES))
+    for row in range(10):
+        x[row, : row // 2] = 0.0
+    model = wrap(Masked())
+    model.compile(keras.optimizers.SGD(0.1))
+    history = model.fit(x, x[..., :3] ** 2, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    return trained(model, history)
