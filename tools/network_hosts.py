@@ -27,17 +27,19 @@ while [ "${{1#-}}" != "$1" ]; do [ "$1" = -o ] && shift; shift; done
 host=$1; shift
 [ -e {folder}/down-$host ] && {{ echo "ssh: connect to host $host port 22: No route to host" >&2; exit 255; }}
 [ -e {folder}/silent-$host ] && exec sleep 60
-echo $$ > {folder}/shell-$host
 clock=$(cat {folder}/clock-$host 2>/dev/null)
 set -- "$*" --uts --ipc ${{clock:+--time --monotonic "$clock"}}
 command=$1; shift
-exec ip netns exec {prefix}-$host unshare "$@" --pid --fork --kill-child --mount-proc -- sh -c "hostname $host
+# As with ssh, what runs there does not end with the shell here, which Open MPI's mpiexec kills where it loses a host.
+setsid ip netns exec {prefix}-$host unshare "$@" --pid --fork --kill-child --mount-proc -- sh -c "hostname $host
   [ ! -e {folder}/mounts ] || . {folder}/mounts
   $command
   code=\\$?
   set -- /proc/[0-9]*
   while [ \\$# -gt 1 ]; do sleep 0.02; set -- /proc/[0-9]*; done  # a host outlives the shell
-  exit \\$code"
+  exit \\$code" <&0 &
+echo $! > {folder}/shell-$host
+wait $!
 """
 
 
