@@ -47,7 +47,7 @@ class Backend(Protocol):
         """The classes of the errors that a step raises for shapes that do not fit."""
 
     @property
-    def assigns_in_steps(self) -> bool:
+    def steps_are_stateful(self) -> bool:
         """Whether a step may assign variables that Keras's trainer does not know of."""
 
     @property
@@ -84,7 +84,7 @@ class Backend(Protocol):
         """What a step does with its gradients. It must not outlive the step."""
 
     def gradient_hooks(self, find: Callable[[], Any]) -> list[Hook]:
-        """Replaces what code takes gradients by.
+        """The hooks of the functions that take gradients.
 
         In a hook `find()` returns the `step_gradients` of the step that runs, None outside of one.
         """

@@ -29,7 +29,7 @@ def plan(
     """What `make` makes of the core's plan for tensors of these names, types and shapes, by default its number.
 
     Collective at the first call for a `key`; later traces get the same. It lives as long as `owner`, so that models
-    made in a loop do not pile up memory. `step_check` as in `_core.Context.plan`.
+    made in a loop do not pile up memory. `step_check` is a `tnt_step_check` of `tarantella.h`.
     """
     if owner not in _plans:
         _plans[owner] = {}

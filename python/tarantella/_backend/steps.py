@@ -1,4 +1,4 @@
-"""What the front and a backend say to each other of a step: how it runs, and what becomes of its gradients."""
+"""The interfaces between `keras/` and a backend in a step: how it runs, and what becomes of its gradients."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Step(Protocol):
     is_eager: bool  # whether it runs at once, and is not traced
     is_sum: bool  # whether the ranks' losses add up; they are means otherwise
     static_rows: tuple[int, ...]  # the numbers of rows of the parts of its batch, as far as they are known
-    captured: object  # what functions that are traced in the step capture of it
+    captured: object  # the same for steps that can share the functions that are traced in them
 
     @property
     def is_empty(self) -> Any:
@@ -65,9 +65,9 @@ class State(Protocol):
 
     traced_for: object  # tells functions that are traced in the model's steps from others
     summed: set[int]  # variables that tapes have summed in any step
-    known_as_summed: dict[int, Any]  # 1 for those that tapes have summed in the present function of steps
-    step_numbers: Any  # a variable that is read by whatever has to run after the end of a step
-    end: Any  # what owns the plans of the end of a step
+    known_as_summed: dict[int, Any]  # 1 for those that tapes have summed in the present train_function
+    step_numbers: Any  # a variable of the rows and number of a step: reading it orders operations after that step
+    end_owner: Any  # what owns the plans of the end of a step
 
     @property
     def plan_owners(self) -> Sequence[Any]:

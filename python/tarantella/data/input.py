@@ -1,4 +1,4 @@
-"""From the data of a call to this rank's micro batches of it: all ranks must have the same, in the same order.
+"""Makes this rank's micro batches of the data of a call. All ranks pass the same data, in the same order.
 
 Keras's adapter tells the kind of input. All inputs that yield global batches are split in the same way.
 """
@@ -44,7 +44,7 @@ class DataArguments:
     @property
     def is_of_own_files(self) -> bool:
         """Whether each rank reads its own files of it."""
-        return tf_data.is_described(self.x) and bool(self.x.shard == "file")
+        return tf_data.is_tarantella_dataset(self.x) and bool(self.x.shard == "file")
 
 
 class DistributedInput:
@@ -69,8 +69,8 @@ class DistributedInput:
             lines = _arrays().describe(self._adapter)
         else:
             dataset = self._adapter.get_tf_dataset()
-            self._plan = tf_data.from_batches.plan(dataset)
-            lines = tf_data.from_batches.describe(self._adapter, dataset, self._plan)
+            self._split_plan = tf_data.from_batches.plan(dataset)
+            lines = tf_data.from_batches.describe(self._adapter, dataset, self._split_plan)
         return [f"{self._what}: {line}" for line in lines]
 
     def rows_of_a_batch(self) -> int | None:
@@ -108,8 +108,8 @@ class DistributedInput:
         if self._has_arrays:
             return _arrays().distribute(self._adapter, *how)
         if isinstance(self._adapter, TFDatasetAdapter):
-            log.logger.info("%s: %s", self._what, tf_data.from_batches.who_maps(self._plan))
-        return tf_data.from_batches.distribute(self._adapter, *how, self._plan)
+            log.logger.info("%s: %s", self._what, tf_data.from_batches.who_maps(self._split_plan))
+        return tf_data.from_batches.distribute(self._adapter, *how, self._split_plan)
 
 
 def uses_pipelines() -> bool:
@@ -162,7 +162,7 @@ def with_batch_size(given: DataArguments, model: Any) -> DataArguments:
 
     Raises ValueError if batch size and micro batch size do not match.
     """
-    if tf_data.is_described(given.x):
+    if tf_data.is_tarantella_dataset(given.x):
         given = replace(given, x=given.x.dataset)
     if given.micro_batch_size is None:
         return given

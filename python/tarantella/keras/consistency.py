@@ -96,7 +96,7 @@ def before_step(model: Any) -> None:
         found.unchecked_steps = 0
     found.unchecked_steps += 1
     found.completed += 1
-    found.may_differ = True
+    found.stepped_since_sync = True
 
 
 class BeforeSteps(keras.callbacks.Callback):

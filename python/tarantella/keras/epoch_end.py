@@ -168,12 +168,12 @@ def average_layer_state(model: Any) -> None:
     """
     progress = model_state.known(model)
     if progress is not None:
-        progress.may_differ = False
+        progress.stepped_since_sync = False
     average_of(model, replicas.differing(model.non_trainable_weights))
 
 
 def average_of(model: Any, differ: list[Any]) -> list[Any]:
-    """As `average_layer_state`, of the variables `may_differ`, which differ. Returns those now equal. Collective."""
+    """As `average_layer_state`, of these variables. Returns those that are equal now. Collective."""
     floats = [v for v in differ if keras.backend.is_float_dtype(v.dtype)]
     _warn_of_layer_state(model, floats, [v for v in differ if not keras.backend.is_float_dtype(v.dtype)])
     if not floats:

@@ -61,8 +61,8 @@ def _fit_alone(
     model: Any, method: _Method, data: DataArguments, validation: DataArguments, given: dict[str, Any]
 ) -> Any:
     takeover.hook_for_timeline(model)
-    kept = placement.snapshot_among(placement.in_order(given["callbacks"])) is not None
-    if kept and given["validation_split"] and validation.x is None:
+    has_snapshot = placement.snapshot_among(placement.in_order(given["callbacks"])) is not None
+    if has_snapshot and given["validation_split"] and validation.x is None:
         data, validation = call_data.split(data, validation, given["validation_split"])
         given["validation_split"] = 0.0
     data = with_batch_size(data, model)
@@ -77,8 +77,8 @@ def _fit_alone(
         "steps_per_epoch": data.steps,
     }
     user_callbacks = given.pop("callbacks")
-    rank_callbacks = internal.with_epochs(user_callbacks)
-    if not kept:
+    rank_callbacks = internal.with_reporting(user_callbacks)
+    if not has_snapshot:
         return method(
             data.x,
             data.y,
@@ -118,7 +118,7 @@ def _fit_together(
     parts = distribute("fit", given, model, _settings(options))
     batches = [each.batches for each in parts]
     start.synchronize(model, "train", parts)
-    rank_callbacks = internal.with_epochs([consistency.BeforeSteps(model), *placement.arrange(model, callbacks)])
+    rank_callbacks = internal.with_reporting([consistency.BeforeSteps(model), *placement.arrange(model, callbacks)])
     limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
     options |= {
@@ -148,8 +148,8 @@ def _fit_with_snapshots(
     `validation` are the user's data, `user_callbacks` the user's callbacks, `rank_callbacks` those of this rank.
     """
     users = placement.in_order(user_callbacks)
-    kept, keeping = placement.snapshot_among(users), None
-    if kept is not None:
+    snapshot, resumable = placement.snapshot_among(users), None
+    if snapshot is not None:
         _check_snapshots()
         from .snapshots import session  # most jobs need none of it
 
@@ -159,10 +159,10 @@ def _fit_with_snapshots(
             )
         spec = part.batches.element_spec
         build = functools.partial(start.build_whole, model, getattr(spec, "data", spec))
-        keeping = session.begin(model, kept, users, part.batches, part.order, build)
-    if keeping is None:
+        resumable = session.begin(model, snapshot, users, part.batches, part.order, build)
+    if resumable is None:
         return method(part.batches, callbacks=rank_callbacks, **options)
-    return keeping.fit(method, rank_callbacks, **options)
+    return resumable.fit(method, rank_callbacks, **options)
 
 
 @timeline.part("evaluate", timeline.CALL)

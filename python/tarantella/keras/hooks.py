@@ -18,8 +18,8 @@ from .._job import log
 from . import private
 
 # Where -> the attributes that may be replaced there: in every job, or on several ranks only. Models, layers, losses,
-# metrics and optimizers are patched one by one, so others stay plain Keras. `calls.fit` patches classes and modules,
-# once a process.
+# metrics and optimizers are patched one by one, so others stay plain Keras. `fit.install` patches classes and
+# modules, once a process.
 _ANY_SIZE = {
     "the class of Keras that defines it": ("fit", "evaluate", "predict"),
     "the class of Keras that defines it, for single batches": ("train_on_batch", "test_on_batch", "predict_on_batch"),

@@ -67,11 +67,11 @@ class ModelState:
         # The start of the next call, with the same data or another dataset.
         self.data_fingerprint = counter()  # the sum of those of the global batches, since ranks last compared it
         self.nan_labels = counter()  # in this rank's rows
-        self.completed = -1  # steps of this call, where not less: seen when the next one or the epoch's end comes
+        self.completed = -1  # at least so many steps of this call, known when the next one or the epoch's end begins
         self.batch_rows: int | None = None  # those of a full global batch, where they are known
 
         # The next average of what layers keep, or the next values of the master.
-        self.may_differ = False  # whether steps have run since
+        self.stepped_since_sync = False  # whether steps have run since
 
         # The next trace of the training or evaluation step, which recompiling causes too.
         self.logs: dict[bool, Logs] = {}  # by whether the steps train
@@ -99,7 +99,7 @@ class ModelState:
         # copy, how many steps this call has begun. A function of the user's is traced once for several traces of it.
         self.step_numbers = counter(4)
         self.plan_owners: list[PlanOwner] = []  # by the number of a call for the same variables in a trace
-        self.end = PlanOwner()
+        self.end_owner = PlanOwner()
         # By name, and the types of the rows: whether these are gathered, which all ranks know alike.
         self.can_gather: dict[Any, bool] = {}
         self.global_metrics: dict[int, Any] = {}  # metrics that every rank updates with all rows, by id

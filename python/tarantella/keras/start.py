@@ -79,11 +79,11 @@ def from_master(model: Any, variables: list[Any]) -> list[Any]:
     """
     differ = replicas.differing([v for v in variables if not private.is_seed(v)])
     known = model_state.of(model)
-    trained = _among(differ, model.trainable_variables) if known.may_differ else []
-    if known.may_differ and not trained:
+    trained = _among(differ, model.trainable_variables) if known.stepped_since_sync else []
+    if known.stepped_since_sync and not trained:
         averaged = {id(v) for v in epoch_end.average_of(model, _among(differ, model.non_trainable_weights))}
         differ = [v for v in differ if id(v) not in averaged]
-    known.may_differ = False
+    known.stepped_since_sync = False
     replicas.send([*differ, *(v for v in variables if private.is_seed(v))])
     return trained
 
@@ -100,7 +100,7 @@ def build(model: Any, spec: Any, kind: str) -> None:
     What losses and metrics keep is otherwise made in the first step, as in plain Keras.
     """
     is_padded = not isinstance(spec, (MicroBatch, PredictBatch))
-    undoes = is_padded and backend.assigns_in_steps and not model.run_eagerly
+    undoes = is_padded and backend.steps_are_stateful and not model.run_eagerly
     if not _has_weights(model) or (undoes and not private.compiled_is_built(model)):
         _trace(model, spec.data, kind)
     optimizer = getattr(model, "optimizer", None)

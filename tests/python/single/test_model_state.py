@@ -63,9 +63,9 @@ def test_facts_end_with_the_model() -> None:
 def test_each_model_has_its_own(model: Any) -> None:
     other = Model()
     assert model_state.known(model) is None
-    model_state.of(model).may_differ = True
+    model_state.of(model).stepped_since_sync = True
     assert model_state.known(other) is None
-    assert not model_state.of(other).may_differ
+    assert not model_state.of(other).stepped_since_sync
 
 
 def test_a_call_ends_with_its_block_and_gives_way_to_the_one_around_it(

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from tarantella._backend.tensorflow import reduce, slices, upstream
+from tarantella._backend.tensorflow import provenance, reduce, slices
 from tarantella._job import runtime
 from tarantella._job.groups import Group
 
@@ -24,7 +24,7 @@ def counted(first):
 
 
 def differs_between_ranks(tensor):
-    return upstream.differs_between_ranks([(tensor, None)])
+    return provenance.differs_between_ranks([(tensor, None)])
 
 
 OF_THE_BATCH = {

@@ -38,6 +38,6 @@ from .steps import (
 # Counters and weights are of 64 bits where JAX has them, and of 32 by default.
 warnings.filterwarnings("ignore", "Explicitly requested dtype (int|float)64 requested", UserWarning)
 
-assigns_in_steps = False  # what a traced step assigns and does not return is lost
+steps_are_stateful = False  # what a traced step assigns and does not return is lost
 checkpoint_writers = ()
 step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, jax.errors.JAXTypeError)

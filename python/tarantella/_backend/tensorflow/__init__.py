@@ -13,7 +13,6 @@ from .gradients import allreduce
 from .reduce import sum_over_ranks, without_repeats
 from .sandbox import peek, recorded_or_replayed, rows, sandboxed
 from .steps import (
-    assigns_in_steps,
     comes_from_inputs,
     current_trace,
     gradients,
@@ -21,6 +20,7 @@ from .steps import (
     run_step,
     stand_in,
     step_hooks,
+    steps_are_stateful,
     strategy_of,
     sync,
     trace,

@@ -20,7 +20,7 @@ from ..._job import log, runtime
 from ..._job.groups import Group
 from ..._job.log import abbreviated
 from ..steps import Step, TrainedModel, key
-from . import reduce, slices, steps, upstream
+from . import provenance, reduce, slices, steps
 from .plans import counter
 
 
@@ -110,7 +110,7 @@ class StepGradients:
                 continue
             if key(variable) not in summed:
                 unsummed.append(i)
-            elif (before := upstream.upstream_of(gradient)) is None:
+            elif (before := provenance.provenance_of(gradient)) is None:
                 unknown += [] if id(gradient) in self._made else [i]
             elif before.own:
                 (changed if before.sums else others).append(i)
@@ -144,7 +144,7 @@ class StepGradients:
         for gradient, variable in zip(gradients, variables, strict=True):
             if gradient is None or key(variable) not in summed:
                 continue
-            before = upstream.upstream_of(gradient)
+            before = provenance.provenance_of(gradient)
             if before is None or before.sums:
                 raise ValueError(
                     f"the gradient of {_name(variable)!r} is already summed over the ranks: tf.GradientTape does so "
@@ -159,20 +159,20 @@ class StepGradients:
 
         Not where Keras's step has taken the only gradients.
         """
-        loops = [] if tf.executing_eagerly() else upstream.loops_over_rows()
+        loops = [] if tf.executing_eagerly() else provenance.loops_over_rows()
         if loops:
             raise NotImplementedError(
                 f"a loop in train_step ({loops[0]}) takes gradients, and its number of iterations depends on this "
                 "rank's rows; take them in `with tarantella.local_gradients():`, and pass their mean over these rows "
                 "to the optimizer"
             )
-        in_trace = upstream.summed_in_trace()
+        in_trace = provenance.summed_in_trace()
         self._state.note_summed(self._summed | in_trace)
         counts = self._model.optimizer_counts()
         if counts and (self._numbered or in_trace or not self._step.is_keras_own):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             state = self._state
-            reduce.check_step_end(state.end, state.plan_owners, "the updates", number, state.step_numbers)
+            reduce.check_step_end(state.end_owner, state.plan_owners, "the updates", number, state.step_numbers)
 
     def _reduction(self, variables: Sequence[Any], empty: Any, alias_owner: Any = None) -> Callable[..., list[Any]]:
         """`reduce.allreduce` for the gradients of some of the variables. It does not hold the step."""
@@ -232,7 +232,7 @@ class StepGradients:
             return sums, []
         differ = [not _equal(*each) for each in zip(own, sums, strict=True)]
         counts = ops.convert_to_tensor(np.array(differ, "float64"))
-        counts = np.asarray(reduce.sum_over_ranks(self._state.end, "gradients that differ", counts))
+        counts = np.asarray(reduce.sum_over_ranks(self._state.end_owner, "gradients that differ", counts))
         return sums, [places[i] for i in np.flatnonzero(counts)]
 
     def _owner(self, variables: Sequence[Any]) -> Any:
@@ -250,16 +250,16 @@ class StepGradients:
         if tf.executing_eagerly():
             self._made.update((id(each), each) for each in sums if each is not None)
         elif self._numbered:
-            upstream.note_summed(noted)
+            provenance.note_summed(noted)
 
     def _all_summed(self) -> set[int]:
         """The variables whose gradients this step sums, also in functions that were traced earlier."""
-        return self._summed | upstream.summed_in_trace()
+        return self._summed | provenance.summed_in_trace()
 
     def _may_be_sum(self, variable: Any) -> bool:
-        """Whether a gradient may be a sum of a function, or one kept from another step, which this step does not show.
+        """Whether a gradient may be summed already: by a function that was traced before, or in an earlier step.
 
-        Where shares add up to 1, the sum of such sums is the same again.
+        Only where losses are sums: fractions add up to 1, so that the sum of such sums is the same again.
         """
         return self._step.is_sum and tf.executing_eagerly() and key(variable) in self._state.summed
 

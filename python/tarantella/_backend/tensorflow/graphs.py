@@ -31,10 +31,10 @@ class FunctionCall(NamedTuple):
 # A tensor, and what runs the function it lies in: None in the graph that is traced, or in one around it.
 Place = tuple[Any, FunctionCall | None]
 # What leads to a tensor; None where the walk shall end.
-Step = Callable[[Any, FunctionCall | None], list[Place] | None]
+Predecessors = Callable[[Any, FunctionCall | None], list[Place] | None]
 
 
-def all_before(step: Step, pending: list[Place]) -> bool:
+def all_before(step: Predecessors, pending: list[Place]) -> bool:
     """Whether no tensor on the way back from the pending ones gives None."""
     seen: set[tuple[int, str, FunctionCall | None]] = set()
     pending = symbolic(pending)

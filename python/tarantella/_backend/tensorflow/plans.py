@@ -26,11 +26,11 @@ class Plan(NamedTuple):
 
 
 class StepCheck(enum.IntEnum):
-    """What the core does with the numbers of steps with which tensors of a plan are submitted."""
+    """Between which ranks the core compares the steps in which a plan is submitted: see `tnt_step_check`."""
 
-    NONE = 0
-    EQUAL = 1  # ranks compare them
-    EXCLUSIVE = 2  # as OF_STEPS; a rank submits nothing else before these are summed
+    ON_NODE = 0
+    ON_ALL_NODES = 1
+    EXCLUSIVE = 2  # as ON_ALL_NODES; a rank submits nothing else before these are summed
 
 
 def plan(
@@ -39,7 +39,7 @@ def plan(
     what: str,
     tensors: list[tuple[str, str, tuple[int, ...]]],
     context: Any,
-    step_check: StepCheck = StepCheck.NONE,
+    step_check: StepCheck = StepCheck.ON_NODE,
 ) -> Plan:
     """`_backend.plans.plan`, as graphs use it."""
 

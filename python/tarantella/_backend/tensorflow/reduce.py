@@ -13,7 +13,7 @@ from ..._job.groups import Group
 from ..steps import known_rows
 from . import plans, slices, xla
 from .plans import operations
-from .upstream import ITERATORS
+from .provenance import ITERATORS
 
 
 def allreduce(
@@ -63,7 +63,7 @@ def _plan_of_gradients(
     for gradient, variable in zip(gradients, variables, strict=True):
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
-    step_check = plans.StepCheck.EQUAL if is_numbered else plans.StepCheck.NONE
+    step_check = plans.StepCheck.ON_ALL_NODES if is_numbered else plans.StepCheck.ON_NODE
     types = [gradient.dtype.name for gradient in gradients]
     key = (group.ranks, step_check, *((id(v), dtype) for v, dtype in zip(variables, types, strict=True)))
     tensors = [(short_name_of(v), dtype, tuple(v.shape)) for v, dtype in zip(variables, types, strict=True)]
@@ -146,7 +146,7 @@ def _plan_of_sum(
     what: str,
     values: tf.Tensor,
     context: Callable[[], Any],
-    step_check: plans.StepCheck = plans.StepCheck.NONE,
+    step_check: plans.StepCheck = plans.StepCheck.ON_NODE,
 ) -> plans.Plan:
     tensors = [(what, values.dtype.name, tuple(values.shape))]
     return plans.plan(owner, (what, values.dtype.name), what, tensors, context(), step_check)

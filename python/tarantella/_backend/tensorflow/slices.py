@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ... import _exchange
 from ..._job import errors, runtime
 from ..._job.groups import Group
-from . import upstream
+from . import provenance
 
 
 class Origin(NamedTuple):
@@ -67,8 +67,8 @@ def scaled(gradient: Any, weight: Callable[[Any], Any]) -> Any:
 
 
 def _origin_of(indices: tf.Tensor, rows: tuple[int, ...]) -> Origin:
-    own = upstream.differs_between_ranks([(indices, None)])
-    return Origin(own, rows, own and upstream.are_unique(indices))
+    own = provenance.differs_between_ranks([(indices, None)])
+    return Origin(own, rows, own and provenance.are_unique(indices))
 
 
 def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
@@ -92,7 +92,7 @@ def of_all_ranks(
     names = [name for name, gradient in zip(checked, gradients, strict=False) for _ in gradient]
     exchange = functools.partial(_exchanged, group, [piece.origin for piece in flat], names)
     step = tf.constant(0, tf.int64) if number is None else number
-    exchanged = tf.numpy_function(exchange, [step, *parts], [part.dtype for part in parts], name=upstream.SLICES)
+    exchanged = tf.numpy_function(exchange, [step, *parts], [part.dtype for part in parts], name=provenance.SLICES)
     for result, part in zip(exchanged, parts, strict=True):
         result.set_shape([None, *part.shape[1:]])
     pairs = iter(zip(exchanged[::2], exchanged[1::2], strict=True))

@@ -15,9 +15,9 @@ from ..steps import Hook, RunStep, Undo
 from . import xla
 from .graphs import FunctionCall, Place, all_before, body, functions, operations, through
 from .plans import counter
-from .upstream import READS, is_from_own_rows
+from .provenance import READS, is_from_own_rows
 
-assigns_in_steps = True
+steps_are_stateful = True
 
 
 def step_hooks(model: Any, run: RunStep) -> list[Hook]:
@@ -141,14 +141,14 @@ def undo_where(undo: Undo, step: Callable[[], Any]) -> Any:
     # XLA wants the shapes to agree too.
     saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
     result = step()
-    alike = {id(v) for v in undo.exempt()}
+    same_on_all_ranks = {id(v) for v in undo.exempt()}
     if not tf.executing_eagerly():
         own = _assigned_from_own_rows()
-        alike |= {id(v) for v in undo.if_local if id(getattr(v, "value", v).handle) not in own}
+        same_on_all_ranks |= {id(v) for v in undo.if_local if id(getattr(v, "value", v).handle) not in own}
 
     def restore() -> tf.Tensor:
         for variable, value, old in zip(every, values, saved, strict=True):
-            if id(variable) not in alike:
+            if id(variable) not in same_on_all_ranks:
                 value.assign(tf.reshape(old, value.shape))
         return tf.constant(0)
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 from tensorflow.python.eager.polymorphic_function import concrete_function, function_context
 
-from . import slices, upstream
+from . import provenance, slices
 from .gradients import StepGradients
 from .sandbox import current_sandbox
 from .targets import has_rows, is_of_one_row
@@ -39,7 +39,7 @@ def _function_context(find: Callable[[], StepGradients | None], original: _Metho
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
         made, gradients_of_step = original(*args, **kwargs), find()
-        if (sandbox := current_sandbox()) is not None:
+        if (sandbox := current_sandbox()) is not None:  # what is traced in a sandbox records or replays rows
             return made._replace(context=(made.context, sandbox))
         if gradients_of_step is None:
             return made
@@ -60,7 +60,7 @@ def _call_flat(find: Callable[[], StepGradients | None], original: _Method) -> _
         gradients_of_step = find() if tf.executing_eagerly() else None
         if gradients_of_step is not None:
             if function.graph not in _sums_of:
-                _sums_of[function.graph] = upstream.summed_in(function.graph)
+                _sums_of[function.graph] = provenance.summed_in(function.graph)
             gradients_of_step.note_call(_sums_of[function.graph])
         return original(function, *args, **kwargs)
 

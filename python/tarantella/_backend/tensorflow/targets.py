@@ -21,7 +21,7 @@ from .graphs import (
     takes_one,
     through,
 )
-from .upstream import GATHER, ITERATORS, READS, computed_from, differs_between_ranks, is_from_own_rows, reaches
+from .provenance import GATHER, ITERATORS, READS, computed_from, differs_between_ranks, is_from_own_rows, reaches
 
 _SIZES = ("Shape", "Size")
 _SCALING = ("Mul", "RealDiv", "DivNoNan", "Pow", "Fill")
@@ -30,7 +30,7 @@ _ARITHMETIC = (*_SCALING, *_ADDING)
 
 
 def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
-    """Whether a target has a value for each row of the batch, or of something computed from rows, and their sum counts.
+    """Whether a target has a value for each row of the batch, or of something computed from rows, and is summed.
 
     Not where the values, or the `seed` that they are multiplied by, are divided by their number: then the sum is a
     mean. `rows` are the numbers of rows that TensorFlow knows. Eagerly only the length tells: a target with as many

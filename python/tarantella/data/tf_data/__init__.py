@@ -32,7 +32,7 @@ def is_per_rank(batch: Any) -> bool:
     return _is_of(batch, f"{__name__}.per_rank", "PerRankBatch")
 
 
-def is_described(data: Any) -> bool:
+def is_tarantella_dataset(data: Any) -> bool:
     """Whether it is a `tarantella.data.Dataset`. Loads nothing."""
     return _is_of(data, f"{__name__}.dataset", "Dataset")
 

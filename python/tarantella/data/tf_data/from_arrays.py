@@ -81,7 +81,7 @@ def _order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None)
 
 @functools.lru_cache(maxsize=8)
 def _kept_order(samples: int, batch_size: int, shuffle: bool | str, seed: int | None) -> tf.data.Dataset:
-    """As `_order`, without its functions where every iterator gives the same order, as with a seed.
+    """`_order`; a constant dataset where every iterator has the same order, as with a seed: that runs no functions.
 
     Do not repeat it: in a single iterator, each repetition of Keras's dataset has another order.
     """

@@ -118,7 +118,7 @@ def _sliced(tensor: tf.Tensor, begin: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     part = tf.raw_ops.Slice(input=tensor, begin=begin, size=size)
     if tensor.shape.rank is not None:
         # The number of rows stays unknown, though a graph that knew it would have a quarter fewer operations: nobody
-        # could tell constants that are made of it from others (`slices.Judgement`).
+        # could tell constants that are made of it from others (`slices.Origin`).
         part.set_shape([None, *tensor.shape[1:]])
     return part
 

@@ -135,7 +135,7 @@ class _Epochs(keras.callbacks.Callback):
         self._epoch.__exit__(None, None, None)
 
 
-def with_epochs(callbacks: Any) -> Any:
+def with_reporting(callbacks: Any) -> Any:
     """The callbacks of a fit, with one that tells the launcher and one that records for the timeline, where it is on.
 
     A CallbackList stays as it is.

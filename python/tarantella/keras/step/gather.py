@@ -86,7 +86,7 @@ class Rows:
         self._counts, self._first, self.structure = counts, first, structure
 
     def own(self, step: Step, values: Any) -> Any:
-        """This rank's part: of one or several values for each row those of its rows, of others their fraction."""
+        """This rank's part of values: those of its rows where axis 0 is the rows, otherwise all times its fraction."""
         total = ops.sum(self._counts)
         length = values.shape[0]
         if length is not None and (backend.current_trace() is not None or length % int(total)):

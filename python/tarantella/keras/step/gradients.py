@@ -1,8 +1,8 @@
 """The gradients of steps and of user-defined loops, and the hooks of the optimizers that apply them.
 
-Gradients are summed over the ranks where they are taken: what comes after sees those of the global batch. A rank's
-gradients start from its weight in the batch (see `Step.weight`), so nothing is multiplied. Gradients from a tape are
-already summed when an optimizer gets them. Others (`jacobian`, `tf.gradients`, by hand) are summed then.
+Gradients are summed over the ranks where they are taken: what comes after sees those of the global batch. The backward
+pass of a rank starts from its fraction of the rows (`Step.fraction`), so no gradient is multiplied. Gradients from a
+tape are already summed when an optimizer gets them. Others (`jacobian`, `tf.gradients`, by hand) are summed then.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def local_gradients() -> Iterator[None]:
     """Within it, tapes give this rank's own gradients, without a weight, in a `train_step` on several ranks.
 
     For gradients of single rows, as for clipping each of them. Their mean over this rank's rows can be given to the
-    optimizer, which multiplies it by this rank's share of the batch and sums over the ranks. Elsewhere it does nothing.
+    optimizer, which multiplies it by this rank's fraction of the rows, and sums over the ranks. Elsewhere it does
+    nothing.
     """
     found = _of_the_step()
     with contextlib.nullcontext() if found is None else found.local():

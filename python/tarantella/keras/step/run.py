@@ -28,7 +28,7 @@ def install(model: Any) -> None:
     fresh = False
     for owner, name, make in backend.step_hooks(model, functools.partial(_run, model)):
         fresh |= hook(owner, name, make)
-    if not backend.assigns_in_steps:  # there Keras itself builds what a step needs, before the first
+    if not backend.steps_are_stateful:  # there Keras itself builds what a step needs, before the first
         hook(model, private.SYMBOLIC_BUILD, _symbolic_build)
     for kind in ("train", "test"):
         hook_functions(model, kind, functools.partial(_function, model, kind))
@@ -43,7 +43,7 @@ def _function(model: Any, kind: str, function: Callable[..., Any]) -> Callable[.
 
     def begin(batches: Any) -> Any:
         batches = first_batch.inspect_first_batch(model, trains, batches)
-        return batches if backend.assigns_in_steps else map(functools.partial(_counted, model, trains), batches)
+        return batches if backend.steps_are_stateful else map(functools.partial(_counted, model, trains), batches)
 
     return backend.with_iterator(function, begin)
 
@@ -84,7 +84,7 @@ def _run_step(model: Any, trains: bool, batch: Any, call: KerasStep) -> Any:
     method = "train_step" if trains else "test_step"
     is_keras_own = hooks.are_keras_own(model, method)
     has_users = not (is_keras_own and hooks.are_keras_own(model, "compute_loss", "compute_metrics"))
-    if has_users and not backend.assigns_in_steps:
+    if has_users and not backend.steps_are_stateful:
         raise NotImplementedError(
             f"{model.name} has its own {method}, compute_loss or compute_metrics; several ranks run these on Keras's "
             "tensorflow backend only so far"
@@ -92,7 +92,7 @@ def _run_step(model: Any, trains: bool, batch: Any, call: KerasStep) -> Any:
     is_numbered = has_users and runtime.get_size() > 1
     stored = model_state.of(model).step_numbers if is_numbered or backend.current_trace() is None else None
     with running(Step(model, batch, stored, is_keras_own, is_numbered, trains)) as step:
-        if backend.assigns_in_steps:
+        if backend.steps_are_stateful:
             model_state.count_batch(model, step.fingerprint, step.labels if trains else ())
         logs = _called(model, step, call, batch.data)
         metrics.note_logs(step, trains, logs)
@@ -104,8 +104,8 @@ def _run_step(model: Any, trains: bool, batch: Any, call: KerasStep) -> Any:
 def _called(model: Any, step: Step, call: KerasStep, data: Any) -> Any:
     if step.padding is None:
         return call(data)
-    alike = {id(v) for layer in across_rows.synchronized(model) for v in layer.non_trainable_variables}
-    others = [v for v in model.non_trainable_variables if id(v) not in alike]
+    same_on_all_ranks = {id(v) for layer in across_rows.synchronized(model) for v in layer.non_trainable_variables}
+    others = [v for v in model.non_trainable_variables if id(v) not in same_on_all_ranks]
     metrics = model.metrics_variables
     whole = model_state.of(model).global_metrics
 

@@ -38,7 +38,7 @@ class Step:
         """
         self.model, self.is_keras_own, self.trains = model, is_keras_own, trains
         self.is_eager, self._is_numbered = backend.current_trace() is None, is_numbered
-        # What functions that are traced in the step capture of it: without `stored`, tensors that are gone after it.
+        # Tells apart steps whose functions cannot be shared: without `stored`, they capture tensors of one step alone.
         self.captured: object = stored is not None or object()
         self._rows, self._global_rows, self.fingerprint = (batch.metadata[i] for i in range(3))
         # Whether this rank's row is padding: a copy, because it has none. None where that cannot happen.

@@ -33,7 +33,7 @@ _PASS = (*READS, "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2")
 GATHER = "TarantellaGather"
 
 
-class Upstream(NamedTuple):
+class Provenance(NamedTuple):
     """What a gradient is computed from. Constants, variables and sums over the ranks are alike on all ranks."""
 
     sums: bool  # sums over the ranks
@@ -41,13 +41,13 @@ class Upstream(NamedTuple):
     own: bool  # this rank's rows, or what the graph does not show
 
 
-def upstream_of(gradient: Any) -> Upstream | None:
+def provenance_of(gradient: Any) -> Provenance | None:
     """None eagerly. A variable counts as alike: where it is not, the comparison of weights finds it."""
     if tf.executing_eagerly():
         return None
     parts = [gradient.values, gradient.indices] if isinstance(gradient, tf.IndexedSlices) else [gradient]
     found = _found_before([(each, None) for each in parts])
-    return Upstream(*(name in found for name in Upstream._fields))
+    return Provenance(*(name in found for name in Provenance._fields))
 
 
 def is_from_own_rows(places: list[Place]) -> bool:
@@ -72,7 +72,7 @@ def reaches(place: Place, types: Sequence[str], but: Sequence[str] = ()) -> bool
 
 
 def _found_before(places: list[Place], until: str | None = None) -> set[str]:
-    """The fields of `Upstream` that are true; `until` ends the search once found."""
+    """The fields of `Provenance` that are true; `until` ends the search once found."""
     found: set[str] = set()
 
     def before(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
@@ -85,7 +85,7 @@ def _found_before(places: list[Place], until: str | None = None) -> set[str]:
 
 
 def computed_from(tensor: Any, call: FunctionCall | None) -> tuple[str, list[Place]]:
-    """The field of `Upstream` that a tensor itself makes true, or "", and what else it is computed from."""
+    """The field of `Provenance` that a tensor itself makes true, or "", and what else it is computed from."""
     op = tensor.op
     if is_sum(op):
         return "sums", []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tarantella._backend.tensorflow import targets, upstream
+from tarantella._backend.tensorflow import provenance, targets
 
 SCALE = tf.Variable([2.0, 3.0])
 ROWS = tf.TensorSpec([None, 2])
@@ -65,11 +65,11 @@ RANDOM = {
     ids=[*OWN, *ALIKE, *RANDOM],
 )
 def test_what_a_tensor_is_computed_from(function: Any, own: bool, random: bool) -> None:
-    assert found(function, upstream.upstream_of) == (False, random, own)
+    assert found(function, provenance.provenance_of) == (False, random, own)
 
 
 def test_an_eager_tensor_does_not_say() -> None:
-    assert upstream.upstream_of(SCALE * 2) is None
+    assert provenance.provenance_of(SCALE * 2) is None
 
 
 def squares(x: Any) -> Any:
@@ -162,10 +162,10 @@ def test_a_seed_makes_a_mean_of_rows() -> None:
 
 def test_unique_indices() -> None:
     spec = tf.TensorSpec([None], tf.int64)
-    assert found(lambda x: tf.cast(tf.unique(x)[0], tf.int32), upstream.are_unique, spec)
-    assert found(tf.function(lambda x: tf.unique(x).y), upstream.are_unique, spec)
-    assert not found(lambda x: tf.unique(x)[1], upstream.are_unique, spec)
-    assert not found(lambda x: x, upstream.are_unique, spec)
+    assert found(lambda x: tf.cast(tf.unique(x)[0], tf.int32), provenance.are_unique, spec)
+    assert found(tf.function(lambda x: tf.unique(x).y), provenance.are_unique, spec)
+    assert not found(lambda x: tf.unique(x)[1], provenance.are_unique, spec)
+    assert not found(lambda x: x, provenance.are_unique, spec)
 
 
 FIRST = {
