@@ -82,7 +82,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/hooks": ("_job/", "keras/private"),
     "keras/model_state": _DATA,
     "keras/replicas": (*_DATA, "keras/hooks"),
-    "keras/step/": (*_STEP, "_backend/steps", "_backend/steps/"),
+    "keras/step/": _STEP,
     "keras/consistency": _MODEL,
     "keras/epoch_end": (*_MODEL, "keras/consistency"),
     "keras/h5_files": ("keras/hooks",),

@@ -31,7 +31,8 @@ clock=$(cat {folder}/clock-$host 2>/dev/null)
 set -- "$*" --uts --ipc ${{clock:+--time --monotonic "$clock"}}
 command=$1; shift
 # As with ssh, what runs there does not end with the shell here, which Open MPI's mpiexec kills where it loses a host.
-setsid ip netns exec {prefix}-$host unshare "$@" --pid --fork --kill-child --mount-proc -- sh -c "hostname $host
+setsid env --default-signal=INT,QUIT \\
+  ip netns exec {prefix}-$host unshare "$@" --pid --fork --kill-child --mount-proc -- sh -c "hostname $host
   [ ! -e {folder}/mounts ] || . {folder}/mounts
   $command
   code=\\$?

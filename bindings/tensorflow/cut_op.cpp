@@ -24,7 +24,7 @@ struct Cut {
   bool several_sizes = false;
 };
 
-/// A rank's rows of `total`, as share() in data/rows.py has them.
+/// A rank's rows of `total`, as rows_of_rank() in data/rows.py has them.
 struct Share {
   int64_t start;
   int64_t rows;
@@ -151,7 +151,7 @@ bool register_cut() {
   api()->TF_OpDefinitionBuilderAddOutput(op, "begins: N * int64");
   api()->TF_OpDefinitionBuilderAddOutput(op, "sizes: N * int64");
   api()->TF_OpDefinitionBuilderAddOutput(op, "is_padding: bool");
-  api()->TF_OpDefinitionBuilderAddOutput(op, "metadata: int64");
+  api()->TF_OpDefinitionBuilderAddOutput(op, "metadata: int64");  // with `positions`, these
   api()->TF_OpDefinitionBuilderSetShapeInferenceFunction(op, unknown_shapes);
   return register_op(op, "TarantellaCut",
                      api()->TF_NewKernelBuilder("TarantellaCut", "CPU", create, compute, destroy));

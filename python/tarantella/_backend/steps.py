@@ -66,7 +66,7 @@ class State(Protocol):
     traced_for: object  # tells functions that are traced in the model's steps from others
     summed: set[int]  # variables that tapes have summed in any step
     known_as_summed: dict[int, Any]  # 1 for those that tapes have summed in the present train_function
-    step_numbers: Any  # a variable of the rows and number of a step: reading it orders operations after that step
+    step_state: Any  # a variable of the rows and number of a step: reading it orders operations after that step
     end_owner: Any  # what owns the plans of the end of a step
 
     @property
@@ -139,6 +139,9 @@ def known_rows(batch: Any) -> tuple[int, ...]:
 
 
 def in_fresh_thread(function: Callable[[], Any]) -> Any:
-    """Runs `function` eagerly, outside of any trace and any call of a layer, and returns or raises what it does."""
+    """Runs `function` eagerly, outside of any trace and any call of a layer, and returns or raises what it does.
+
+    Frameworks know for each thread what is traced in it, and Keras which layer is called.
+    """
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(function).result()

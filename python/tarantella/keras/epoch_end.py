@@ -55,7 +55,7 @@ def _reset(model: Any, original: Callable[[], None]) -> Callable[[], None]:
         original()
         call = model_state.of(model).call
         if call is not None:
-            call.is_local = True
+            call.metrics_are_local = True
 
     return reset_metrics
 
@@ -73,7 +73,7 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
             average_layer_state(model)
             consistency.same_weights(model)
         combine_metrics(model)
-        call.is_local = False
+        call.metrics_are_local = False
         results = _results(model, call, original, logs)
         if call.trains and not call.on_batch:
             consistency.nan_labels(model, flattened(results).get("loss", 0.0))

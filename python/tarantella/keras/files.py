@@ -171,8 +171,8 @@ def together(
     return result
 
 
-def _wait(what: str, method: str, stepped_since_sync: bool) -> int | None:
-    """The master's notification. None where it has saved to another path, or not at all if it `stepped_since_sync`."""
+def _wait(what: str, method: str, may_save_elsewhere: bool) -> int | None:
+    """The master's notification. None where it has saved elsewhere, or nothing if it `may_save_elsewhere`."""
     context, master = runtime.context(), runtime.get_master_rank()
     told: int | None = None
     try:
@@ -180,9 +180,9 @@ def _wait(what: str, method: str, stepped_since_sync: bool) -> int | None:
     except MismatchError as error:
         try:
             elsewhere = context.wait_notification(master, method)  # perhaps to another path
-            told = elsewhere if elsewhere == _FAILED and not stepped_since_sync else None
+            told = elsewhere if elsewhere == _FAILED and not may_save_elsewhere else None
         except MismatchError:
-            if not stepped_since_sync:
+            if not may_save_elsewhere:
                 raise error from None
     if told == _FAILED:
         raise PeerLostError(f"rank {master} failed in {what}; its own error says why")

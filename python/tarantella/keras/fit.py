@@ -61,8 +61,8 @@ def _fit_alone(
     model: Any, method: _Method, data: DataArguments, validation: DataArguments, given: dict[str, Any]
 ) -> Any:
     takeover.hook_for_timeline(model)
-    has_snapshot = placement.snapshot_among(placement.in_order(given["callbacks"])) is not None
-    if has_snapshot and given["validation_split"] and validation.x is None:
+    takes_snapshots = placement.snapshot_among(placement.in_order(given["callbacks"])) is not None
+    if takes_snapshots and given["validation_split"] and validation.x is None:
         data, validation = call_data.split(data, validation, given["validation_split"])
         given["validation_split"] = 0.0
     data = with_batch_size(data, model)
@@ -78,7 +78,7 @@ def _fit_alone(
     }
     user_callbacks = given.pop("callbacks")
     rank_callbacks = internal.with_reporting(user_callbacks)
-    if not has_snapshot:
+    if not takes_snapshots:
         return method(
             data.x,
             data.y,
@@ -148,7 +148,7 @@ def _fit_with_snapshots(
     `validation` are the user's data, `user_callbacks` the user's callbacks, `rank_callbacks` those of this rank.
     """
     users = placement.in_order(user_callbacks)
-    snapshot, resumable = placement.snapshot_among(users), None
+    snapshot, session_of_fit = placement.snapshot_among(users), None
     if snapshot is not None:
         _check_snapshots()
         from .snapshots import session  # most jobs need none of it
@@ -159,10 +159,10 @@ def _fit_with_snapshots(
             )
         spec = part.batches.element_spec
         build = functools.partial(start.build_whole, model, getattr(spec, "data", spec))
-        resumable = session.begin(model, snapshot, users, part.batches, part.order, build)
-    if resumable is None:
+        session_of_fit = session.begin(model, snapshot, users, part.batches, part.order, build)
+    if session_of_fit is None:
         return method(part.batches, callbacks=rank_callbacks, **options)
-    return resumable.fit(method, rank_callbacks, **options)
+    return session_of_fit.fit(method, rank_callbacks, **options)
 
 
 @timeline.part("evaluate", timeline.CALL)

@@ -36,7 +36,7 @@ class Call:
     def __init__(self, trains: bool, on_batch: bool = False) -> None:
         """`on_batch`: of a single batch, after which ranks compare and average nothing else."""
         self.trains, self.on_batch = trains, on_batch
-        self.is_local = False  # whether the metrics hold what this rank has seen, not what all have
+        self.metrics_are_local = False  # whether the metrics hold what this rank has seen, not what all have
 
 
 class PlanOwner:
@@ -55,7 +55,7 @@ class ModelState:
     """The facts about one model, grouped by the event at which they lapse.
 
     All of them end with the model itself. A model trains on all ranks of the job, so no fact depends on a group of
-    ranks; the core's plans depend on optimizers and losses, and are kept with these by the backend.
+    ranks. Backends keep the core's plans, by their owners.
     """
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class ModelState:
         self.single_batches = 0  # trained on
 
         # The next function of training steps, as after `compile`.
-        self.known_as_summed: dict[int, Any] = {}  # by `gradients.key`: 1 for those that tapes have summed in it
+        self.known_as_summed: dict[int, Any] = {}  # by `_backend.steps.key`: 1 for those that tapes have summed in it
 
         # The end of the model, as what follows.
         self.traced_for = object()  # tells the user's functions that are traced in its steps from others
-        self.summed: set[int] = set()  # variables, by `gradients.key`, that tapes have summed in any step
+        self.summed: set[int] = set()  # variables, by `_backend.steps.key`, that tapes have summed in any step
         # Of a step with a user's code that runs: this rank's rows, those of all ranks, whether this rank's row is a
         # copy, how many steps this call has begun. A function of the user's is traced once for several traces of it.
-        self.step_numbers = counter(4)
+        self.step_state = counter(4)
         self.plan_owners: list[PlanOwner] = []  # by the number of a call for the same variables in a trace
         self.end_owner = PlanOwner()
         # By name, and the types of the rows: whether these are gathered, which all ranks know alike.
@@ -116,7 +116,7 @@ class ModelState:
         """Forgets what the previous call has read."""
         self.data_fingerprint.assign(0)
         self.nan_labels.assign(0)
-        self.step_numbers.assign([0] * 4)
+        self.step_state.assign([0] * 4)
         self.completed = -1
         self.try_again()
 
@@ -196,7 +196,7 @@ def loop_of(optimizer: Any) -> Loop | None:
     return _loops.get(optimizer)
 
 
-def count_batch(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
+def note_batch(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:
     """Adds one global batch, within a step. `labels`: this rank's, where it trains on them."""
     found = of(model)
     found.data_fingerprint.assign_add(fingerprint)
@@ -225,7 +225,7 @@ def during(model: Any, call: Call | None) -> Iterator[None]:
         yield
     finally:
         found.call = outer
-        if outer is not None and outer.is_local:
+        if outer is not None and outer.metrics_are_local:
             reset_unless_master(model)
 
 

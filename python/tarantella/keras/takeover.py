@@ -26,7 +26,7 @@ from . import epoch_end, hooks, limitations, model_state, private
 from .step import across_rows, gradients, losses, metrics, run
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
-# What runs in the place of a method: `taken(model, method of Keras, arguments, our own options)`.
+# What runs in the place of a method: `replacement(model, method of Keras, arguments, our own options)`.
 Replacement = Callable[[Any, Callable[..., Any], dict[str, Any], dict[str, Any]], Any]
 
 
@@ -44,9 +44,9 @@ _current: contextvars.ContextVar[_UserCall | None] = contextvars.ContextVar("tar
 REPLACEMENTS: dict[str, Replacement] = {}
 
 
-def hook_methods(taken: dict[str, Replacement]) -> None:
+def hook_methods(replacements: dict[str, Replacement]) -> None:
     """Hooks the methods in the class of Keras that defines them. Idempotent."""
-    for name, each in taken.items():
+    for name, each in replacements.items():
         REPLACEMENTS.setdefault(name, each)
         owner = next(kind for kind in keras.Model.__mro__ if name in vars(kind))
         hooks.hook(owner, name, functools.partial(_method, name))

@@ -79,7 +79,7 @@ def test_a_call_ends_with_its_block_and_gives_way_to_the_one_around_it(
             raise KeyError
         assert model_state.of(model).call is outer
         assert model.resets == 0  # the metrics hold the state of all ranks
-        outer.is_local = True
+        outer.metrics_are_local = True
         with model_state.during(model, None):
             assert model_state.of(model).call is None
         assert model.resets == 1  # the master goes on from the state that the inner call left
@@ -98,8 +98,8 @@ def test_saving_by_the_master_ends_with_the_outermost_block(model: Any) -> None:
 
 def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any) -> None:
     consistency.start(model)
-    model_state.count_batch(model, 7)
-    model_state.count_batch(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
+    model_state.note_batch(model, 7)
+    model_state.note_batch(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
     for _ in range(2):
         consistency.before_step(model)
     found = model_state.of(model)

@@ -170,7 +170,7 @@ class Job:
 
 
 def joined(ranks, monkeypatch):
-    """What each rank has after the exchange of one piece: the judgement and the indices of each rank; values are 1."""
+    """What each rank has after the exchange of one piece: the origin and the indices of each rank; values are 1."""
     job, local = Job(len(ranks)), threading.local()
     monkeypatch.setattr(runtime, "context", lambda: local.context)
 
@@ -213,8 +213,8 @@ OWN, ONCE, UNKNOWN = True, False, None
     ],
 )
 def test_ranks_agree_on_what_becomes_of_slices(ranks, values, indices, monkeypatch):
-    judged_by = [(slices.Origin(own), at) for own, at in ranks]
-    assert joined(judged_by, monkeypatch)[:2] == (values, indices)
+    by_origin = [(slices.Origin(own), at) for own, at in ranks]
+    assert joined(by_origin, monkeypatch)[:2] == (values, indices)
 
 
 def test_slices_that_all_ranks_have_alike_are_reduced_not_gathered(monkeypatch):

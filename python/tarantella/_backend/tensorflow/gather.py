@@ -34,7 +34,8 @@ def gather_rows(
             "model with jit_compile=False"
         )
     attached = [(i, put, get(part)) for i, part in enumerate(parts) for get, put in _ATTACHED if get(part) is not None]
-    count, parts = len(parts), [*parts, *(each for *_, each in attached)]
+    known = {id(part) for part in parts}
+    count, parts = len(parts), [*parts, *{id(each): each for *_, each in attached if id(each) not in known}.values()]
     context = runtime.context()
     every = tf.constant(tf.int64.max)
     makers = [_maker(part) for part in parts]
@@ -54,8 +55,9 @@ def gather_rows(
     for each, part in zip(rows, parts, strict=True):
         each.set_shape([None, *part.shape[1:]])
     made = [each if maker is None else maker(each) for each, maker in zip(rows, makers, strict=True)]
-    for (i, put, _), each in zip(attached, made[count:], strict=True):
-        put(made[i], each)
+    made_of = {id(part): each for part, each in zip(parts, made, strict=True)}
+    for i, put, each in attached:
+        put(made[i], made_of[id(each)])
     return tf.unstack(counts)[:count], made[:count]
 
 

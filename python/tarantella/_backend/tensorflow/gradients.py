@@ -172,7 +172,7 @@ class StepGradients:
         if counts and (self._numbered or in_trace or not self._step.is_keras_own):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             state = self._state
-            reduce.check_step_end(state.end_owner, state.plan_owners, "the updates", number, state.step_numbers)
+            reduce.check_step_end(state.end_owner, state.plan_owners, "the updates", number, state.step_state)
 
     def _reduction(self, variables: Sequence[Any], empty: Any, alias_owner: Any = None) -> Callable[..., list[Any]]:
         """`reduce.allreduce` for the gradients of some of the variables. It does not hold the step."""
@@ -259,7 +259,7 @@ class StepGradients:
     def _may_be_sum(self, variable: Any) -> bool:
         """Whether a gradient may be summed already: by a function that was traced before, or in an earlier step.
 
-        Only where losses are sums: fractions add up to 1, so that the sum of such sums is the same again.
+        Only where losses are sums. Elsewhere fractions add up to 1, so the sum of such sums is the same again.
         """
         return self._step.is_sum and tf.executing_eagerly() and key(variable) in self._state.summed
 

@@ -1,4 +1,4 @@
-"""The core's plans in graphs, and the order in which the runs of a reduction follow one another."""
+"""The core's operations and its plans in graphs, and the order in which the runs of a reduction follow one another."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ LIBRARY = str(Path(__file__).parents[2] / "libtarantella_tensorflow.so")
 
 @functools.lru_cache(maxsize=1)
 def operations() -> Any:
-    """The functions that call them. Loads them when it is first called."""
+    """The functions that call the core's operations. Loads them when it is first called."""
     return tf.load_op_library(LIBRARY)
 
 

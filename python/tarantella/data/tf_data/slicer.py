@@ -161,9 +161,10 @@ _OTHER_ODD = -4658895280553007687
 
 
 def checksum_of_rows(leaves: Sequence[Any]) -> tf.Tensor:
-    """A scalar of int64. `leaves` are the parts of a batch, at least one, eager or in a graph.
+    """A number for the rows of a batch, whatever their order, a scalar of int64. Those of its parts add up to it.
 
-    A leaf of another length than the first counts by itself.
+    `leaves` are the parts of a batch, at least one, eager or in a graph. A leaf of another length than the first counts
+    by itself.
     """
     sums = [_sums(place, leaf) for place, leaf in enumerate(leaves)]
     rows = tf.shape(sums[0])[0]

@@ -115,7 +115,7 @@ _LATE = ("Repeat", "Concatenate", "FlatMap", "Group", "Choose", "Interleave")
 
 
 def order_of(dataset: tf.data.Dataset) -> Order:
-    """What the order of its elements depends on."""
+    """What the order of its elements depends on. Where a name is missing, nothing is refused."""
     shuffles = [_seeds_of(each) for each in every(dataset) if kind(each) == "Shuffle"]
     seeds = tuple(seed for each in shuffles if each is not None for seed in each)
     return Order(_why_not_repeated(dataset), _reads_earlier(dataset), seeds)

@@ -34,14 +34,14 @@ def inspect_first_batch(model: Any, trains: bool, iterator: Any) -> Any:
 def _try_out(model: Any, trains: bool, batch: Any) -> None:
     found = model_state.of(model)
     rows = int(batch.rows)
-    local: dict[str, Any] = {"rows": rows, "added": [], "coupled": []}
+    local: dict[str, Any] = {"rows": rows, "added": [], "batch_dependent": []}
     try:
         x = inputs_of(batch.data)
         if trains not in found.trials:
             found.trials[trains] = Trial(model, x, trains, across_rows.watched(model), across_rows.differing(model))
         findings = found.trials[trains].measure(x, max(rows, 1))  # also where this rank's row is a copy
         local["added"] = [[*key, *figures] for key, figures in findings.added.items()]
-        local["coupled"] = list(findings.batch_dependent.items())
+        local["batch_dependent"] = list(findings.batch_dependent.items())
     except Exception as error:  # whatever the code of users raises
         local["failed"] = f"{type(error).__name__}: {_message(error)}"
     everyone = [json.loads(each) for each in _exchange.gather_bytes(json.dumps(local).encode())]
@@ -72,7 +72,7 @@ def _message(error: Exception) -> str:
 def _warn_of_batch_dependent(model: Any, everyone: list[dict[str, Any]]) -> None:
     every = private.every_layer(model)
     most: dict[int, float] = {}
-    for layer, change in (pair for each in everyone for pair in each["coupled"] if each["rows"]):
+    for layer, change in (pair for each in everyone for pair in each["batch_dependent"] if each["rows"]):
         most[layer] = max(change, most.get(layer, 0.0))
     if most:
         said = [

@@ -19,7 +19,7 @@ from ... import _exchange
 from ..._backend import backend
 from ..._job import log, runtime
 from ..._job.environment import integer
-from .. import model_state
+from .. import model_state, private
 from .step import Step, current_step
 
 # Whether a model is tried out now (see `trial`).
@@ -37,8 +37,8 @@ def gather_rows(structure: Any) -> Any:
         structure: A dense tensor of numbers, or a structure of them, with equally many rows (axis 0). None stays None.
 
     Returns:
-        The same structure, with the rows of all ranks, and of the masks that Keras has attached to tensors. On one
-        rank, and outside of a distributed `train_step` or `test_step`, the tensors as they are.
+        The same structure, with the rows of all ranks, and of the masks and logits that Keras has attached to tensors.
+        On one rank, and outside of a distributed `train_step` or `test_step`, the tensors as they are.
 
     Raises:
         ValueError: A value has no axis 0, or is no dense tensor of numbers; or the model's `tnt_reduction` is "sum",
@@ -71,7 +71,14 @@ def _in_trial(structure: Any) -> Any:
     """Stands in for the rows of all ranks outside of a step: in a trial the same for all rows and for parts."""
     if not in_trial.get():
         return structure
-    return tree.map_structure(lambda each: None if each is None else backend.recorded_or_replayed(each), structure)
+    return tree.map_structure(lambda each: None if each is None else _recorded_or_replayed(each), structure)
+
+
+def _recorded_or_replayed(tensor: Any) -> Any:
+    mask, made = private.mask_of(tensor), backend.recorded_or_replayed(tensor)
+    if mask is not None:
+        private.set_mask(made, backend.recorded_or_replayed(mask))
+    return made
 
 
 # MiB of gathered rows on a rank; TNT_GATHER_LIMIT overrides it.
@@ -101,8 +108,8 @@ class Rows:
 def of_all_ranks(step: Step, what: str, structure: Any, replicated: bool = True) -> Rows | None:
     """The structure with the rows of all ranks in the place of this rank's; None where they are not gathered.
 
-    `replicated`: all ranks compute the same
-    of them, and each counts its result by its fraction of the rows (see `Backend.gather_rows`).
+    `replicated`: all ranks compute the same of all rows, and each counts its result by its fraction of them (see
+    `Backend.gather_rows`).
     """
     leaves = [each for each in tree.flatten(structure) if each is not None]
     if not _can_gather(step, what, leaves):

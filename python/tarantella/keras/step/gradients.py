@@ -1,8 +1,9 @@
 """The gradients of steps and of user-defined loops, and the hooks of the optimizers that apply them.
 
 Gradients are summed over the ranks where they are taken: what comes after sees those of the global batch. The backward
-pass of a rank starts from its fraction of the rows (`Step.fraction`), so no gradient is multiplied. Gradients from a
-tape are already summed when an optimizer gets them. Others (`jacobian`, `tf.gradients`, by hand) are summed then.
+pass of a rank starts from its weight (`Step.weight`) where it can; elsewhere its gradients are multiplied by it.
+Gradients from a tape are already summed when an optimizer gets them. Others (`jacobian`, `tf.gradients`, by hand) are
+summed then.
 """
 
 from __future__ import annotations

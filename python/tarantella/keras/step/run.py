@@ -64,7 +64,7 @@ def _data_of(batch: Any) -> Any:
 
 def _counted(model: Any, trains: bool, batch: Any) -> Any:
     if isinstance(batch, (MicroBatch, PaddedMicroBatch)):
-        model_state.count_batch(model, batch.metadata[2], labels_of(batch.data) if trains else ())
+        model_state.note_batch(model, batch.metadata[2], labels_of(batch.data) if trains else ())
     return batch
 
 
@@ -90,10 +90,10 @@ def _run_step(model: Any, trains: bool, batch: Any, call: KerasStep) -> Any:
             "tensorflow backend only so far"
         )
     is_numbered = has_users and runtime.get_size() > 1
-    stored = model_state.of(model).step_numbers if is_numbered or backend.current_trace() is None else None
+    stored = model_state.of(model).step_state if is_numbered or backend.current_trace() is None else None
     with running(Step(model, batch, stored, is_keras_own, is_numbered, trains)) as step:
         if backend.steps_are_stateful:
-            model_state.count_batch(model, step.fingerprint, step.labels if trains else ())
+            model_state.note_batch(model, step.fingerprint, step.labels if trains else ())
         logs = _called(model, step, call, batch.data)
         metrics.note_logs(step, trains, logs)
         if trains and is_numbered:

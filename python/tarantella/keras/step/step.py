@@ -31,7 +31,7 @@ class Step:
         is_numbered: bool = False,
         trains: bool = True,
     ) -> None:
-        """`stored` is the variable in which the step stores its numbers, `ModelState.step_numbers`, or None.
+        """`stored` is the variable in which the step stores its numbers, `ModelState.step_state`, or None.
 
         Functions that are traced once and run in later steps read them there. `is_keras_own`: whether the step itself
         is Keras's. `is_numbered`: whether ranks compare its number.

@@ -79,9 +79,8 @@ class Findings(NamedTuple):
     """The results of a trial. Layers are numbered as in `private.every_layer`."""
 
     added: dict[tuple[int, int], Figures]  # by layer, and by the order of what it adds in a call of the model
-    batch_dependent: dict[
-        int, float
-    ]  # layers that look across rows: the change of the output, relative to its largest value
+    # Layers that look across rows: the change of the output, relative to its largest value.
+    batch_dependent: dict[int, float]
     random: set[int]  # layers whose output differs from call to call
 
 
