@@ -40,7 +40,7 @@ class Step(Protocol):
     is_eager: bool  # whether it runs at once, and is not traced
     is_sum: bool  # whether the ranks' losses add up; they are means otherwise
     static_rows: tuple[int, ...]  # the numbers of rows of the parts of its batch, as far as they are known
-    captured: object  # the same for steps that can share the functions that are traced in them
+    trace_key: object  # the same for steps that can share the functions that are traced in them
 
     @property
     def is_empty(self) -> Any:
@@ -63,7 +63,7 @@ class Step(Protocol):
 class State(Protocol):
     """What is kept of the gradients of a model from step to step. Variables are named by `key`."""
 
-    traced_for: object  # tells functions that are traced in the model's steps from others
+    trace_key: object  # tells functions that are traced in the model's steps from others
     summed: set[int]  # variables that tapes have summed in any step
     known_as_summed: dict[int, Any]  # 1 for those that tapes have summed in the present train_function
     step_state: Any  # a variable of the rows and number of a step: reading it orders operations after that step

@@ -44,7 +44,7 @@ _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
 def install(model: Any) -> None:
     """Hooks the methods in which a model computes results. Idempotent. Raises ValueError for a bad tnt_combine."""
-    hooks.hook(model, private.RESULTS, functools.partial(_result_or_logs, model))
+    hooks.hook(model, private.METRICS_RESULT, functools.partial(_result_or_logs, model))
     hooks.hook(model, "reset_metrics", functools.partial(_reset, model))
     for metric in private.metrics_of(model):
         rules_of(metric)
@@ -91,7 +91,7 @@ def _results(model: Any, call: model_state.Call, original: Callable[[Any], Any],
 
 def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
     """The logs of one process within an epoch. The metrics keep this rank's state. Collective."""
-    call, original = model_state.of(model).call, hooks.original(model, private.RESULTS)
+    call, original = model_state.of(model).call, hooks.original(model, private.METRICS_RESULT)
     assert call is not None
     backend.sync(model)
     variables = model.metrics_variables

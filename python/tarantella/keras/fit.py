@@ -93,9 +93,7 @@ def _fit_alone(
     _check_snapshots()
     part = checked_input(data, model)
     part.keep_whole()
-    return _fit_with_snapshots(
-        model, method, part, validation.x, user_callbacks, rank_callbacks, shuffle=False, **given
-    )
+    return _run_keras_fit(model, method, part, validation.x, user_callbacks, rank_callbacks, shuffle=False, **given)
 
 
 def _check_snapshots() -> None:
@@ -129,12 +127,12 @@ def _fit_together(
     with limitations.no_xla_for_own_data(model, parts), files.by_master(model), explained:
         limitations.no_xla_where_impossible(model, "train", "test")
         with model_state.during(model, model_state.Call(trains=True)), takeover.validating(model, parts[1:]):
-            history = _fit_with_snapshots(model, method, parts[0], validation.x, callbacks, rank_callbacks, **options)
+            history = _run_keras_fit(model, method, parts[0], validation.x, callbacks, rank_callbacks, **options)
     written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history
 
 
-def _fit_with_snapshots(
+def _run_keras_fit(
     model: Any,
     method: _Method,
     part: DistributedInput,

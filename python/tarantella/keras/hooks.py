@@ -30,7 +30,7 @@ _ANY_SIZE = {
     "h5py.File": ("__init__",),
 }
 _SEVERAL_RANKS = {
-    "model": ("train_step", "test_step", "predict_step", "reset_metrics", private.RESULTS),
+    "model": ("train_step", "test_step", "predict_step", "reset_metrics", private.METRICS_RESULT),
     "model, to hook what they make": ("make_train_function", "make_test_function"),
     "model whose class has its own": ("evaluate", "compute_loss"),
     "model, while it is trained or evaluated": ("save", "save_weights", "export"),

@@ -93,7 +93,7 @@ class ModelState:
         self.known_as_summed: dict[int, Any] = {}  # by `_backend.steps.key`: 1 for those that tapes have summed in it
 
         # The end of the model, as what follows.
-        self.traced_for = object()  # tells the user's functions that are traced in its steps from others
+        self.trace_key = object()  # tells the user's functions that are traced in its steps from others
         self.summed: set[int] = set()  # variables, by `_backend.steps.key`, that tapes have summed in any step
         # Of a step with a user's code that runs: this rank's rows, those of all ranks, whether this rank's row is a
         # copy, how many steps this call has begun. A function of the user's is traced once for several traces of it.

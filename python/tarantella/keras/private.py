@@ -40,7 +40,7 @@ with contextlib.suppress(ImportError):  # before Keras 3.6 masks are attributes 
     from keras.src.backend.common import masking as _masking  # type: ignore[no-redef]
 
 # Methods and attributes that `keras.hooks` replaces.
-RESULTS = "_get_metrics_result_or_logs"
+METRICS_RESULT = "_get_metrics_result_or_logs"
 REGULARIZATION_LOSSES = "_get_regularization_losses"
 MOMENTS = "_moments"
 FUNCTION = "_fn"
@@ -62,7 +62,7 @@ NAMES = (
     Name("Model", "_flatten_layers"),
     Name("Model", "_flatten_metrics_in_order"),
     Name("Model", "_initial_epoch"),
-    Name("Model", RESULTS),
+    Name("Model", METRICS_RESULT),
     Name("Layer", REGULARIZATION_LOSSES),
     Name("BatchNormalization", MOMENTS),
     Name("CompileLoss", "flat_losses", "3.5 to 3.6"),
@@ -214,7 +214,7 @@ def function_of(owner: Any) -> Any:
 
 def results(model: Any, logs: Any) -> Any:
     """The results of the model's metrics, or the logs of a step that returns others."""
-    return getattr(model, RESULTS)(logs)
+    return getattr(model, METRICS_RESULT)(logs)
 
 
 def in_order(model: Any, logs: Mapping[str, Any]) -> Any:

@@ -37,14 +37,17 @@ def gather_rows(
     known = {id(part) for part in parts}
     count, parts = len(parts), [*parts, *{id(each): each for *_, each in attached if id(each) not in known}.values()]
     context = runtime.context()
-    every = tf.constant(tf.int64.max)
-    makers = [_maker(part) for part in parts]
+    no_row_limit = tf.constant(tf.int64.max)
+    activations = [_activation_of(part) for part in parts]
     with plans.serialized(_turn(), tf.zeros([], tf.int64) if number is None else number) as (step, ended):
         counts, rows = operations().tarantella_gather(
             step,
-            every if empty is None else tf.where(empty, tf.zeros([], tf.int64), every),
+            no_row_limit if empty is None else tf.where(empty, tf.zeros([], tf.int64), no_row_limit),
             tf.ones([], tf.float64) if fraction is None else fraction,
-            [part if maker is None else part.op.inputs[0] for part, maker in zip(parts, makers, strict=True)],
+            [
+                part if activation is None else part.op.inputs[0]
+                for part, activation in zip(parts, activations, strict=True)
+            ],
             context=context.number,
             ranks=context.size,
             what=what,
@@ -54,7 +57,9 @@ def gather_rows(
     counts.set_shape([len(parts), context.size])
     for each, part in zip(rows, parts, strict=True):
         each.set_shape([None, *part.shape[1:]])
-    made = [each if maker is None else maker(each) for each, maker in zip(rows, makers, strict=True)]
+    made = [
+        each if activation is None else activation(each) for each, activation in zip(rows, activations, strict=True)
+    ]
     made_of = {id(part): each for part, each in zip(parts, made, strict=True)}
     for i, put, each in attached:
         put(made[i], made_of[id(each)])
@@ -66,14 +71,14 @@ def _turn() -> tf.Variable:
     return counter()
 
 
-def _maker(part: tf.Tensor) -> Any:
+def _activation_of(part: tf.Tensor) -> Any:
     return _ACTIVATIONS.get(part.op.type) if tf.is_symbolic_tensor(part) else None
 
 
 # How to read what Keras attaches to tensors, and how to attach it. Where an operation shows the logits, it need not be.
 _ATTACHED: tuple[tuple[Callable[[Any], Any], Callable[[Any, Any], None]], ...] = (
     (private.mask_of, private.set_mask),
-    (lambda part: None if _maker(part) else private.logits_of(part), private.set_logits),
+    (lambda part: None if _activation_of(part) else private.logits_of(part), private.set_logits),
 )
 
 

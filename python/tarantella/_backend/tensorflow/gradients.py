@@ -1,4 +1,4 @@
-"""The gradients of a step: tapes, and what gets their results, see those of the global batch.
+"""The gradients of a step: tapes return, and optimizers get, those of the global batch.
 
 In Keras's own step the sums alias the memory of the optimizer's plan. A user-defined step may keep or change a
 gradient. So there sums are copied, calls for the same variables have plans of their own, and reductions carry the
@@ -56,8 +56,8 @@ class StepGradients:
     # For the hooks of tapes.
 
     @property
-    def traced_for(self) -> object:
-        return self._state.traced_for, self._step.captured, self._local > 0
+    def trace_key(self) -> object:
+        return self._state.trace_key, self._step.trace_key, self._local > 0
 
     def note_call(self, variables: set[int]) -> None:
         self._summed |= variables
@@ -74,7 +74,7 @@ class StepGradients:
                 )
         return key(source) in self._known
 
-    def is_keras_own(self, differentiable: bool) -> bool:
+    def is_only_keras_gradient(self, differentiable: bool) -> bool:
         return self._step.is_keras_own and not differentiable and not self._summed
 
     def weight(self) -> Any:
@@ -94,7 +94,9 @@ class StepGradients:
         if differentiable:
             sums = self._differentiable(gradients, variables)
         else:
-            alias_owner = self._model.alias_owner(variables) if self.is_keras_own(differentiable=False) else None
+            alias_owner = (
+                self._model.alias_owner(variables) if self.is_only_keras_gradient(differentiable=False) else None
+            )
             sums = self._reduction(variables, self._step.is_empty, alias_owner)(gradients, variables)
         self._note(variables, sums)
         return sums
@@ -184,7 +186,7 @@ class StepGradients:
             alias_outputs=alias_owner is not None,
             rows=self.static_rows,
             empty=empty,
-            number=number,
+            step_number=number,
             check=self._model.checks_gradients,
         )
 

@@ -24,15 +24,15 @@ def allreduce(
     group: Group | None = None,
     rows: Sequence[int] | None = None,
     empty: tf.Tensor | None = None,
-    number: tf.Tensor | None = None,
+    step_number: tf.Tensor | None = None,
     check: bool = False,
 ) -> list[Any]:
     """The sum of each gradient over the ranks of the group, by default all; None stays None. Collective.
 
     `rows` are the numbers of rows of the batch that are known, by default those of what the traced function takes.
-    Where `empty`, a scalar bool, is true, this rank's gradients count as zeros, or as no slices. `number`, a scalar of
-    int64, is that of the training step: where ranks are in different ones, MismatchError ends the job. With it the code
-    around may run in loops, and twice in a step. `alias_outputs`, `check`: as in `Backend.allreduce`.
+    Where `empty`, a scalar bool, is true, this rank's gradients count as zeros, or as no slices. `step_number` is a
+    scalar of int64: where ranks are in different steps, MismatchError ends the job. With it the code around may run in
+    loops, and twice in a step. `alias_outputs`, `check`: as in `Backend.allreduce`.
 
     In a graph this adds one operation a bucket of gradients, under XLA one call for all.
     """
@@ -41,16 +41,16 @@ def allreduce(
     dense = [i for i, each in enumerate(results) if each is not None and i not in sparse]
     group = Group() if group is None else group
     pieces = [slices.by_lookup(results[i], _rows_of_function() if rows is None else rows, empty) for i in sparse]
-    with plans.ordered_runs(owner, variables, number) as (number, ended):
+    with plans.ordered_runs(owner, variables, step_number) as (step_number, ended):
         sums: list[tf.Tensor] = []
         if dense:
             of_dense = [results[i] for i in dense], [variables[i] for i in dense]
-            plan = _plan_of_gradients(owner, *of_dense, group, number is not None, check)
-            sums = _sums(plan, of_dense[0], alias_outputs, empty, number)
+            plan = _plan_of_gradients(owner, *of_dense, group, step_number is not None, check)
+            sums = _sums(plan, of_dense[0], alias_outputs, empty, step_number)
         # After the sums, so that no rank waits in the one exchange while another waits in the other.
         with tf.control_dependencies(sums):
             names = [short_name_of(variables[i]) for i in sparse] if check else []
-            joined = slices.of_all_ranks(pieces, group, number, names) if sparse else []
+            joined = slices.of_all_ranks(pieces, group, step_number, names) if sparse else []
         ended += [*sums, *(each.values for each in joined)]
     for i, result in zip([*dense, *sparse], [*sums, *joined], strict=True):
         results[i] = result
@@ -79,7 +79,7 @@ def _sums(
     gradients: list[tf.Tensor],
     alias_outputs: bool = False,
     empty: tf.Tensor | None = None,
-    number: tf.Tensor | None = None,
+    step_number: tf.Tensor | None = None,
     after: Sequence[tf.Tensor] | None = None,
 ) -> list[tf.Tensor]:
     """One operation a bucket, which waits for all its gradients; eagerly, and under XLA, one for all.
@@ -88,17 +88,17 @@ def _sums(
     """
     if xla.compiled():
         values = gradients if empty is None else [tf.where(empty, tf.zeros_like(each), each) for each in gradients]
-        return xla.call(plan, values, xla.latest_call() if after is None else after, number)
+        return xla.call(plan, values, xla.latest_call() if after is None else after, step_number)
     eager = tf.executing_eagerly()
     empty = tf.constant(False) if empty is None else empty
-    if number is None:
-        number = tf.constant(0, tf.int64) if eager else plan.zero_variable.read_value()
+    if step_number is None:
+        step_number = tf.constant(0, tf.int64) if eager else plan.zero_variable.read_value()
     summed: list[tf.Tensor] = [None] * len(gradients)
     for bucket in {0} if eager else set(plan.buckets):
         places = [i for i, each in enumerate(plan.buckets) if eager or each == bucket]
         sums = operations().tarantella_allreduce(
             [gradients[i] for i in places],
-            number,
+            step_number,
             empty,
             plan=plan.number,
             tensors=places,
@@ -190,20 +190,22 @@ def sum_over_ranks(
     return total(values, *xla.latest_call())
 
 
-def check_step_end(owner: Any, after_owners: Sequence[Any], what: str, number: tf.Tensor, before_variable: Any) -> None:
-    """Compares `number`, a scalar of int64 and not 0, between ranks at the end of a step. Collective.
+def check_step_end(
+    owner: Any, after_owners: Sequence[Any], what: str, step_number: tf.Tensor, before_variable: Any
+) -> None:
+    """Compares `step_number`, a scalar of int64 and not 0, between ranks at the end of a step. Collective.
 
-    MismatchError ends the job if it differs. Runs after all reductions with a number for `after_owners`, and before
-    what reads `before_variable`. A rank that waits here while another waits for its gradients ends the job with
+    MismatchError ends the job if it differs. Waits for all reductions with a step number for `after_owners`; what reads
+    `before_variable` waits for it. A rank that waits here while another waits for its gradients ends the job with
     MismatchError, too. `what` names the numbers in errors.
     """
     values = tf.zeros([1])
     plan = _plan_of_sum(owner, what, values, runtime.context, plans.StepCheck.EXCLUSIVE)
     if xla.compiled():
-        _sums(plan, [values], number=number)
+        _sums(plan, [values], step_number=step_number)
         return
     before = [] if tf.executing_eagerly() else plans.ends_of_runs(after_owners)
     with tf.control_dependencies(before):
-        met = _sums(plan, [values], number=tf.identity(number))
+        met = _sums(plan, [values], step_number=tf.identity(step_number))
     # It must use the value: TensorFlow removes an operation that only others wait for.
     before_variable.assign_add(tf.broadcast_to(tf.cast(met[0], before_variable.dtype), before_variable.shape))

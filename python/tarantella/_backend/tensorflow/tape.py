@@ -44,7 +44,7 @@ def _function_context(find: Callable[[], StepGradients | None], original: _Metho
         if gradients_of_step is None:
             return made
         is_differentiated = record.could_possibly_record()  # by a tape around it: then so are its sums
-        return made._replace(context=(made.context, gradients_of_step.traced_for, is_differentiated))
+        return made._replace(context=(made.context, gradients_of_step.trace_key, is_differentiated))
 
     return make_function_context
 
@@ -94,7 +94,7 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
             return take(output_gradients)
         targets = tf.nest.flatten(target)
         seeds = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
-        is_users = not gradients_of_step.is_keras_own(record.could_possibly_record())
+        is_users = not gradients_of_step.is_only_keras_gradient(record.could_possibly_record())
         if is_users and any(map(is_of_one_row, targets)):
             raise NotImplementedError(
                 "a tape in train_step takes the gradient of a single row of the batch, and several ranks would sum "

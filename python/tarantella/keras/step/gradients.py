@@ -1,7 +1,7 @@
 """The gradients of steps and of user-defined loops, and the hooks of the optimizers that apply them.
 
 Gradients are summed over the ranks where they are taken: what comes after sees those of the global batch. The backward
-pass of a rank starts from its weight (`Step.weight`) where it can; elsewhere its gradients are multiplied by it.
+pass of a rank starts from its weight in the batch where it can; elsewhere its gradients are multiplied by it.
 Gradients from a tape are already summed when an optimizer gets them. Others (`jacobian`, `tf.gradients`, by hand) are
 summed then.
 """

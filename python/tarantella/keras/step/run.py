@@ -68,19 +68,19 @@ def _counted(model: Any, trains: bool, batch: Any) -> Any:
     return batch
 
 
-def _run(model: Any, kind: str, batch: Any, call: KerasStep) -> Any:
+def _run(model: Any, kind: str, batch: Any, keras_step: KerasStep) -> Any:
     """What runs in the place of Keras's step."""
     if isinstance(batch, PredictBatch):
-        return _predicted(batch, call)
+        return _predicted(batch, keras_step)
     if isinstance(batch, (MicroBatch, PaddedMicroBatch)):
-        return _run_step(model, kind == "train", batch, call)
+        return _run_step(model, kind == "train", batch, keras_step)
     if not tf_data.is_per_rank(batch):
-        return call(batch)
+        return keras_step(batch)
     with tf_data.per_rank.with_global_rows(model, batch) as whole:
-        return _run_step(model, kind == "train", whole, call)
+        return _run_step(model, kind == "train", whole, keras_step)
 
 
-def _run_step(model: Any, trains: bool, batch: Any, call: KerasStep) -> Any:
+def _run_step(model: Any, trains: bool, batch: Any, keras_step: KerasStep) -> Any:
     method = "train_step" if trains else "test_step"
     is_keras_own = hooks.are_keras_own(model, method)
     has_users = not (is_keras_own and hooks.are_keras_own(model, "compute_loss", "compute_metrics"))
@@ -90,20 +90,20 @@ def _run_step(model: Any, trains: bool, batch: Any, call: KerasStep) -> Any:
             "tensorflow backend only so far"
         )
     is_numbered = has_users and runtime.get_size() > 1
-    stored = model_state.of(model).step_state if is_numbered or backend.current_trace() is None else None
-    with running(Step(model, batch, stored, is_keras_own, is_numbered, trains)) as step:
+    state_variable = model_state.of(model).step_state if is_numbered or backend.current_trace() is None else None
+    with running(Step(model, batch, state_variable, is_keras_own, is_numbered, trains)) as step:
         if backend.steps_are_stateful:
             model_state.note_batch(model, step.fingerprint, step.labels if trains else ())
-        logs = _called(model, step, call, batch.data)
+        logs = _called(model, step, keras_step, batch.data)
         metrics.note_logs(step, trains, logs)
         if trains and is_numbered:
             gradients.of(step).end()
         return logs
 
 
-def _called(model: Any, step: Step, call: KerasStep, data: Any) -> Any:
+def _called(model: Any, step: Step, keras_step: KerasStep, data: Any) -> Any:
     if step.padding is None:
-        return call(data)
+        return keras_step(data)
     same_on_all_ranks = {id(v) for layer in across_rows.synchronized(model) for v in layer.non_trainable_variables}
     others = [v for v in model.non_trainable_variables if id(v) not in same_on_all_ranks]
     metrics = model.metrics_variables
@@ -112,7 +112,7 @@ def _called(model: Any, step: Step, call: KerasStep, data: Any) -> Any:
     def exempt() -> list[Any]:
         return [v for metric in whole.values() for v in metric.variables]
 
-    logs = call(data, Undo(step.padding, metrics, others, exempt))
+    logs = keras_step(data, Undo(step.padding, metrics, others, exempt))
     if model.run_eagerly and step.padding:  # metrics that this very step made have seen the padding row only
         known = {id(v) for v in metrics}
         for metric in private.metrics_of(model):
@@ -121,8 +121,8 @@ def _called(model: Any, step: Step, call: KerasStep, data: Any) -> Any:
     return logs
 
 
-def _predicted(batch: PredictBatch, call: KerasStep) -> Any:
-    outputs = call(batch.data)
+def _predicted(batch: PredictBatch, keras_step: KerasStep) -> Any:
+    outputs = keras_step(batch.data)
     lengths = [batch.positions, *tree.flatten(outputs)]
     # Ragged ones have none, and are refused later.
     counts = [0 if backend.why_not_gathered(each) else ops.shape(each)[0] for each in lengths]
