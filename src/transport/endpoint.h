@@ -104,7 +104,8 @@ class Endpoint {
   TransferPtr receive(int from, Tag tag, std::span<std::byte> bytes, std::shared_ptr<const void> owner);
 
   /// Gives a transfer up: it ends in a later progress() or in the destructor, with kPeerLost unless it is complete by
-  /// then. A send whose peer may have seen a part of it may end only with the endpoint. A cancelled receive takes no
+  /// then. A send whose peer may have seen a part of it may end only with the endpoint. Of the sends to a rank with one
+  /// tag, cancel the last one first: none may arrive in the place of one before it. A cancelled receive takes no
   /// message, unless it was pre-posted. Any thread.
   void cancel(const TransferPtr& transfer);
 

@@ -15,7 +15,7 @@ class FakeEndpoint final : public Endpoint {
     const std::lock_guard lock(network_.mutex_);
     for (int to = 0; to < size(); ++to) {
       for (auto& [tag, channel] : network_.link(rank(), to).channels)
-        std::erase_if(channel, [](const FakeNetwork::Message& each) { return each.waiting != nullptr; });
+        lose_from(channel, [](const FakeNetwork::Message& each) { return each.waiting != nullptr; });
     }
   }
 
@@ -79,14 +79,20 @@ class FakeEndpoint final : public Endpoint {
   bool try_cancel(Transfer& transfer) override {
     if (transfer.kind == Transfer::Kind::kReceive) return true;
     const std::lock_guard lock(network_.mutex_);
-    std::erase_if(network_.link(rank(), transfer.peer).channels[transfer.tag],
-                  [&](const FakeNetwork::Message& each) { return each.waiting == &transfer; });
+    lose_from(network_.link(rank(), transfer.peer).channels[transfer.tag],
+              [&](const FakeNetwork::Message& each) { return each.waiting == &transfer; });
     return true;
   }
 
  private:
   static constexpr uint64_t kTaken = 1;
   static constexpr size_t kHead = 64;  // of a message that leaves unasked
+
+  /// Loses the first message that is `lost`, and those behind it, which cannot arrive before it.
+  template <typename Lost>
+  static void lose_from(std::deque<FakeNetwork::Message>& channel, const Lost& lost) {
+    channel.erase(std::find_if(channel.begin(), channel.end(), lost), channel.end());
+  }
 
   FakeNetwork& network_;
 };

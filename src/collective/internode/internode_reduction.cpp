@@ -1,6 +1,7 @@
 #include "collective/internode/internode_reduction.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "base/log.h"
@@ -144,7 +145,8 @@ BucketReduction::Advanced InternodeReduction::advance(size_t bucket) {
 void InternodeReduction::abort(size_t bucket) {
   State& state = states_[bucket];
   if (state.transfers != nullptr) {
-    for (const auto* by_node : state.transfers->all()) {
+    const auto all = state.transfers->all();
+    for (const auto* by_node : std::views::reverse(all)) {
       for (const transport::TransferPtr& transfer : *by_node) {
         if (transfer != nullptr && !transfer->ended()) link_->cancel(transfer);
       }

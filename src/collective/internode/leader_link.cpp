@@ -1,6 +1,7 @@
 #include "collective/internode/leader_link.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "base/log.h"
@@ -68,7 +69,7 @@ Status LeaderLink::sleep_until_ended(std::span<const transport::TransferPtr> tra
     }
   }
   if (!status.ok()) {
-    for (const transport::TransferPtr& each : transfers) endpoint_->cancel(each);
+    for (const transport::TransferPtr& each : std::views::reverse(transfers)) endpoint_->cancel(each);
   }
   awaits_other_node.store(false);
   end_operation();
