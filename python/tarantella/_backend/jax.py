@@ -1,25 +1,119 @@
-"""Sums over ranks: of the gradients of a step, where `jax.value_and_grad` returns them; and of values between steps."""
+"""The JAX backend; `tarantella._backend.Backend` has the contracts of its functions.
+
+So far it trains on arrays, on the CPU, with Keras's own steps. What it lacks raises NotImplementedError.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import ctypes
 import functools
+import itertools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
 
-from ..._exchange import short_name_of
-from ..._job import runtime
-from ..._job.groups import Group
-from .. import plans
-from ..steps import Hook, Step, TrainedModel
-from .steps import current_trace
+from .._exchange import short_name_of
+from .._job import runtime
+from . import plans
+from .steps import Hook, RunStep, Step, TrainedModel, Undo
 
-_LIBRARY = Path(__file__).parents[2] / "libtarantella_jax.so"
+# Counters and weights are of 64 bits where JAX has them, and of 32 by default.
+warnings.filterwarnings("ignore", "Explicitly requested dtype (int|float)64 requested", UserWarning)
+
+steps_are_stateful = False  # what a traced step assigns and does not return is lost
+checkpoint_writers = ()
+step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, jax.errors.JAXTypeError)
+
+
+class TracedStep:
+    """A step while it is traced."""
+
+    latest_call: Sequence[Any] = ()  # a result of its latest call of the core
+
+
+# None where steps run eagerly, and outside of them.
+_trace: contextvars.ContextVar[TracedStep | None] = contextvars.ContextVar("tarantella_jax_step", default=None)
+
+
+def step_hooks(model: Any, run: RunStep) -> list[Hook]:
+    return [
+        (model, f"{kind}_step", functools.partial(_step, model, run, kind)) for kind in ("train", "test", "predict")
+    ]
+
+
+def _step(model: Any, run: RunStep, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def step(state: Any, batch: Any) -> Any:
+        after: list[Any] = []
+
+        def call(data: Any, undo: Undo | None = None) -> Any:
+            logs, changed = original(state, data)
+            after.append(changed if undo is None else _undone(model, undo, state, changed))
+            return logs
+
+        token = _trace.set(None if model.run_eagerly else TracedStep())
+        try:
+            return run(kind, batch, call), after[-1]
+        finally:
+            _trace.reset(token)
+
+    return step
+
+
+def _undone(model: Any, undo: Undo, before: Any, after: Any) -> Any:
+    """The state after a step, where the condition holds that before it."""
+    places = {id(v) for v in (*undo.variables, *undo.if_local)} - {id(v) for v in undo.exempt()}
+    of_optimizer: list[Any] = [[]] if len(after) == 4 else []  # in a step that trains
+    parts = [model.trainable_variables, model.non_trainable_variables, *of_optimizer, model.metrics_variables]
+    return tuple(
+        [
+            jax.numpy.where(undo.condition, old, new) if i < len(part) and id(part[i]) in places else new
+            for i, (old, new) in enumerate(zip(olds, news, strict=True))
+        ]
+        for part, olds, news in zip(parts, before, after, strict=True)
+    )
+
+
+def sync(model: Any) -> None:
+    model.jax_state_sync()
+    jax.block_until_ready([v.value for v in model.variables])
+
+
+def current_trace() -> Any:
+    return _trace.get()
+
+
+def variables_outside(layers: Sequence[Any]) -> list[Any]:
+    return []
+
+
+def without_repeats(value: Any) -> Any:
+    return value
+
+
+def why_not_compiled() -> str:
+    return ""
+
+
+def why_not_gathered(part: Any) -> str:
+    return "" if hasattr(part, "shape") and len(part.shape) else "has no axis of rows"
+
+
+def peek(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:
+    first = next(iterator, None)
+    return first, iter(()) if first is None else itertools.chain([first], iterator)
+
+
+def recorded_or_replayed(tensor: Any) -> Any:
+    return tensor
+
+
+_LIBRARY = Path(__file__).parents[1] / "libtarantella_jax.so"
 _CALL = "tarantella_allreduce"
 
 
@@ -43,21 +137,8 @@ def _sums(plan: int, values: list[Any]) -> list[Any]:
     return sums
 
 
-def allreduce(
-    owner: Any,
-    gradients: Sequence[Any],
-    variables: Sequence[Any],
-    weight: float = 1.0,
-    alias_outputs: bool = False,
-    group: Group | None = None,
-    check: bool = False,
-    inspect: Callable[[Any, Any], None] | None = None,
-) -> list[Any]:
-    raise NotImplementedError("user-defined training loops run on Keras's tensorflow backend only so far")
-
-
 class StepGradients:
-    """The gradients of one step: see `_backend.steps.Gradients`."""
+    """See `_backend.steps.Gradients`."""
 
     def __init__(self, step: Step, model: TrainedModel) -> None:
         self._step, self._model = step, model
@@ -106,6 +187,9 @@ class StepGradients:
         """Only steps with code of users are compared."""
 
 
+step_gradients = StepGradients
+
+
 def gradient_hooks(find: Callable[[], StepGradients | None]) -> list[Hook]:
     return [(jax, "value_and_grad", functools.partial(_value_and_grad, find))]
 
@@ -144,5 +228,20 @@ def sum_over_ranks(
     return _sums(plan, [jax.lax.stop_gradient(values)])[0]
 
 
+def trace(step: Callable[[Any], Any], spec: Any, rows: Any = ...) -> None:
+    raise NotImplementedError("the model is not built: give it an Input, or call it on one batch before on every rank")
+
+
 def gather_rows(what: str, parts: Any, fraction: Any, empty: Any, number: Any) -> tuple[list[Any], list[Any]]:
     raise NotImplementedError(f"{what}: rows of all ranks are gathered on Keras's tensorflow backend only so far")
+
+
+def _missing(what: str) -> Callable[..., NoReturn]:
+    def missing(*args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(f"{what} on Keras's tensorflow backend only so far: set KERAS_BACKEND=tensorflow")
+
+    return missing
+
+
+allreduce = _missing("user-defined training loops run")
+comes_from_inputs = gradients = is_used = rows = run_step = sandboxed = stand_in = _missing("this runs")
