@@ -134,9 +134,6 @@ class Backend(Protocol):
         `call(data)` runs Keras's step on data, and returns its logs or outputs.
         """
 
-    def with_iterator(self, function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
-        """A function of steps, which first calls `begin(iterator)` and takes its batches from what that returns."""
-
     def run_step(self, model: Any, kind: str, batch: Any) -> Any:
         """The result of Keras's function for steps of a kind on one batch."""
 
@@ -161,9 +158,6 @@ class Backend(Protocol):
 
     def is_used(self, tensor: Any) -> bool:
         """In a trace: whether anything is computed from the tensor."""
-
-    def strategy_of(self, model: Any) -> str:
-        """The name of the framework's own way to train a model on several devices that is set, "" where none is."""
 
     def why_not_compiled(self) -> str:
         """With what steps under jit_compile=True cannot reduce over the ranks; "" where they can."""

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import keras
 from keras import tree
 
-from .._backend import backend
 from .._job import log, runtime, timeline
 from ..data import tf_data
 from ..data.adapter import ShardedAdapter
@@ -73,11 +72,12 @@ def call(model: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *
 
 def check_strategy(model: Any) -> None:
     """Raises ValueError where the framework would train the model on several devices by itself."""
-    name = backend.strategy_of(model)
-    if name:
+    strategy = getattr(model, "distribute_strategy", None) or keras.distribution.distribution()
+    if strategy is not None and not type(strategy).__name__.startswith("_Default"):  # TensorFlow's where none is set
         raise ValueError(
-            f"tarantella.Model trains on several ranks without tf.distribute: remove the {name} and its scope, in "
-            "which the model was made or this call is (docs/from_mirrored_strategy.md)"
+            "tarantella.Model trains on several ranks without tf.distribute: remove the "
+            f"{type(strategy).__name__} and its scope, in which the model was made or this call is "
+            "(docs/from_mirrored_strategy.md)"
         )
 
 

@@ -21,11 +21,9 @@ from .steps import (
     stand_in,
     step_hooks,
     steps_are_stateful,
-    strategy_of,
     sync,
     trace,
     variables_outside,
-    with_iterator,
 )
 from .tape import gradient_hooks
 from .xla import why_not_compiled

@@ -34,10 +34,6 @@ def _step(run: RunStep, kind: str, original: Callable[[Any], Any]) -> Callable[[
     return step
 
 
-def with_iterator(function: Callable[..., Any], begin: Callable[[Any], Any]) -> Callable[..., Any]:
-    return lambda iterator: function(begin(iterator))
-
-
 def trace(step: Callable[[Any], Any], spec: Any, rows: Any = ...) -> None:
     def type_of_leaf(leaf: Any) -> Any:
         if isinstance(leaf, tf.OptionalSpec):
@@ -47,13 +43,6 @@ def trace(step: Callable[[Any], Any], spec: Any, rows: Any = ...) -> None:
         return tf.TensorSpec([rows, *leaf.shape[1:]], leaf.dtype)
 
     tf.function(step, autograph=False).get_concrete_function(tree.map_structure(type_of_leaf, spec))
-
-
-def strategy_of(model: Any) -> str:
-    strategy = model.distribute_strategy
-    return (
-        "" if strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy() else type(strategy).__name__
-    )
 
 
 def stand_in(tensor: tf.Tensor, rows: int | None) -> tf.Tensor:

@@ -45,7 +45,7 @@ def _function(model: Any, kind: str, function: Callable[..., Any]) -> Callable[.
         batches = first_batch.inspect_first_batch(model, trains, batches)
         return batches if backend.steps_are_stateful else map(functools.partial(_counted, model, trains), batches)
 
-    return backend.with_iterator(function, begin)
+    return lambda *given: function(*given[:-1], begin(given[-1]))  # JAX's take the state before the batches
 
 
 def _symbolic_build(original: Callable[..., Any]) -> Callable[..., Any]:
