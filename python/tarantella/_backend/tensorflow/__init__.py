@@ -9,8 +9,7 @@ import tensorflow as tf
 from .checkpoints import checkpoint_writers
 from .gather import gather_rows, why_not_gathered
 from .gradients import StepGradients as step_gradients
-from .gradients import allreduce
-from .reduce import sum_over_ranks, without_repeats
+from .reduce import allreduce, sum_over_ranks, without_repeats
 from .sandbox import peek, recorded_or_replayed, rows, sandboxed
 from .steps import (
     comes_from_inputs,

@@ -17,32 +17,14 @@ import tensorflow as tf
 from keras import ops
 
 from ..._job import log, runtime
-from ..._job.groups import Group
 from ..._job.log import abbreviated
 from ..steps import Step, TrainedModel, key
 from . import provenance, reduce, slices, steps
 from .plans import counter
 
 
-def allreduce(
-    owner: Any,
-    gradients: Sequence[Any],
-    variables: Sequence[Any],
-    weight: float = 1.0,
-    alias_outputs: bool = False,
-    group: Group | None = None,
-    check: bool = False,
-    inspect: Callable[[Any, Any], None] | None = None,
-) -> list[Any]:
-    own = list(gradients) if weight == 1 else [slices.scaled(each, lambda _: weight) for each in gradients]
-    sums = reduce.allreduce(owner, own, variables, alias_outputs, group, check=check)
-    if inspect is not None:
-        steps.inspect_once(owner, own, sums, inspect)
-    return sums
-
-
 class StepGradients:
-    """The gradients of one step, while it is traced or runs eagerly."""
+    """See `_backend.steps.Gradients`."""
 
     def __init__(self, step: Step, model: TrainedModel) -> None:
         self.static_rows = step.static_rows
@@ -104,7 +86,6 @@ class StepGradients:
     # For optimizers.
 
     def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """What an optimizer applies in the step: sums over the ranks, alike on all of them. Collective."""
         found, summed = list(gradients), self._all_summed()
         unsummed, others, changed, unknown = list[int](), list[int](), list[int](), list[int]()
         for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
@@ -138,10 +119,6 @@ class StepGradients:
         return found
 
     def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The sums of gradients that no tape has summed, each rank's times its weight. Collective.
-
-        Raises ValueError for gradients that are summed.
-        """
         summed = self._all_summed()
         for gradient, variable in zip(gradients, variables, strict=True):
             if gradient is None or key(variable) not in summed:
@@ -157,10 +134,7 @@ class StepGradients:
         return sums
 
     def end(self) -> None:
-        """Finds a rank that alone has left out a gradient or an update. Collective when it runs.
-
-        Not where Keras's step has taken the only gradients.
-        """
+        """Does nothing where Keras's step has taken the only gradients."""
         loops = [] if tf.executing_eagerly() else provenance.loops_over_rows()
         if loops:
             raise NotImplementedError(

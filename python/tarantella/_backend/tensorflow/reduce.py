@@ -11,7 +11,7 @@ from ..._exchange import short_name_of
 from ..._job import log, runtime
 from ..._job.groups import Group
 from ..steps import known_rows
-from . import plans, slices, xla
+from . import plans, slices, steps, xla
 from .plans import operations
 from .provenance import ITERATORS
 
@@ -20,23 +20,24 @@ def allreduce(
     owner: Any,
     gradients: Sequence[Any],
     variables: Sequence[Any],
-    alias_outputs: bool,
+    weight: float = 1.0,
+    alias_outputs: bool = False,
     group: Group | None = None,
+    check: bool = False,
+    inspect: Callable[[Any, Any], None] | None = None,
     rows: Sequence[int] | None = None,
     empty: tf.Tensor | None = None,
     step_number: tf.Tensor | None = None,
-    check: bool = False,
 ) -> list[Any]:
-    """The sum of each gradient over the ranks of the group, by default all; None stays None. Collective.
+    """`Backend.allreduce`. In a graph one operation a bucket of gradients, under XLA one call for all.
 
     `rows` are the numbers of rows of the batch that are known, by default those of what the traced function takes.
     Where `empty`, a scalar bool, is true, this rank's gradients count as zeros, or as no slices. `step_number` is a
     scalar of int64: where ranks are in different steps, MismatchError ends the job. With it the code around may run in
-    loops, and twice in a step. `alias_outputs`, `check`: as in `Backend.allreduce`.
-
-    In a graph this adds one operation a bucket of gradients, under XLA one call for all.
+    loops, and twice in a step.
     """
-    results = [_without_slices(g, v) if xla.compiled() else g for g, v in zip(gradients, variables, strict=True)]
+    own = list(gradients) if weight == 1 else [slices.scaled(each, lambda _: weight) for each in gradients]
+    results = [_without_slices(g, v) if xla.compiled() else g for g, v in zip(own, variables, strict=True)]
     sparse = [i for i, each in enumerate(results) if isinstance(each, tf.IndexedSlices)]
     dense = [i for i, each in enumerate(results) if each is not None and i not in sparse]
     group = Group() if group is None else group
@@ -54,6 +55,8 @@ def allreduce(
         ended += [*sums, *(each.values for each in joined)]
     for i, result in zip([*dense, *sparse], [*sums, *joined], strict=True):
         results[i] = result
+    if inspect is not None:
+        steps.inspect_once(owner, own, results, inspect)
     return results
 
 
@@ -152,21 +155,6 @@ def _plan_of_sum(
     return plans.plan(owner, (what, values.dtype.name), what, tensors, context(), step_check)
 
 
-def _sum_of(
-    reduction: plans.Plan | None,
-    what: str,
-    values: tf.Tensor,
-    after: Sequence[tf.Tensor],
-    context: Callable[[], Any],
-) -> tf.Tensor:
-    if reduction is None:
-        return tf.convert_to_tensor(context().allreduce(values.numpy().ravel(), what).reshape(values.shape))
-    (total,) = _sums(reduction, [values], after=after)
-    if not xla.compiled():  # what depends on data alone could run before the step before has ended
-        plans.assign_after([total], reduction.zero_variable)
-    return total
-
-
 def sum_over_ranks(
     owner: Any,
     what: str,
@@ -174,20 +162,27 @@ def sum_over_ranks(
     differentiable: bool = False,
     context: Callable[[], Any] = runtime.context,
 ) -> tf.Tensor:
+    # TensorFlow keeps the functions below for ever: they must not hold the owner.
     names = [what, f"{what}, gradient"] if differentiable else [what]
-    # TensorFlow keeps the function below for ever: it must not hold the owner.
-    reductions = [None if tf.executing_eagerly() else _plan_of_sum(owner, name, values, context) for name in names]
-    if not differentiable:
-        return _sum_of(reductions[0], what, values, xla.latest_call(), context)
+    known = {name: None if tf.executing_eagerly() else _plan_of_sum(owner, name, values, context) for name in names}
+
+    def sum_of(name: str, values: tf.Tensor, after: Sequence[tf.Tensor]) -> tf.Tensor:
+        plan = known[name]
+        if plan is None:
+            return tf.convert_to_tensor(context().allreduce(values.numpy().ravel(), name).reshape(values.shape))
+        (total,) = _sums(plan, [values], after=after)
+        if not xla.compiled():  # what depends on data alone could run before the step before has ended
+            plans.assign_after([total], plan.zero_variable)
+        return total
 
     @tf.custom_gradient
-    def total(values: tf.Tensor, *after: tf.Tensor) -> Any:
+    def with_gradient(values: tf.Tensor, *after: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> Any:
-            return _sum_of(reductions[1], names[1], upstream, xla.latest_call(), context), *(None for _ in after)
+            return sum_of(names[1], upstream, xla.latest_call()), *(None for _ in after)
 
-        return _sum_of(reductions[0], names[0], values, after, context), gradient
+        return sum_of(what, values, after), gradient
 
-    return total(values, *xla.latest_call())
+    return with_gradient(values, *xla.latest_call()) if differentiable else sum_of(what, values, xla.latest_call())
 
 
 def check_step_end(
