@@ -13,8 +13,8 @@ from .._job.environment import integer
 DEFAULT_FUSION_THRESHOLD = 1024
 
 # By owner: an optimizer's plans for the sets of variables that it was applied to, those of a loss or a layer for
-# what it sums by the way. The number in the core, and what was made of it.
-_plans: weakref.WeakKeyDictionary[Any, dict[Any, tuple[int, Any]]] = weakref.WeakKeyDictionary()
+# what it sums by the way. What was made of the numbers in the core.
+_plans: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 
 
 def plan(
@@ -31,16 +31,10 @@ def plan(
     Collective at the first call for a `key`; later traces get the same. It lives as long as `owner`, so that models
     made in a loop do not pile up memory. `step_check` is a `tnt_step_check` of `tarantella.h`.
     """
-    if owner not in _plans:
-        _plans[owner] = {}
-        weakref.finalize(owner, _release, _plans[owner]).atexit = False
-    if key not in _plans[owner]:
+    known = _plans.setdefault(owner, {})
+    if key not in known:
         threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
         number = context.plan(what, tensors, threshold, step_check)
-        _plans[owner][key] = number, make(number)
-    return _plans[owner][key][1]
-
-
-def _release(plans: dict[Any, tuple[int, Any]]) -> None:
-    for number, _ in plans.values():
-        runtime.release(number)
+        weakref.finalize(owner, runtime.release, number).atexit = False
+        known[key] = make(number)
+    return known[key]

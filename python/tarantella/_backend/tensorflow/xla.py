@@ -22,26 +22,23 @@ def compiled() -> bool:
     return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
-@functools.lru_cache(maxsize=1)
-def _can_call() -> bool:
+@functools.cache
+def _custom_call() -> Any:
+    """The operation with which XLA calls a function; None where it cannot call the core."""
     operations()
     try:
-        _xla_custom_call()
+        from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+        found = gen_xla_ops.xla_custom_call_v2
     except (ImportError, AttributeError):  # no public name of TensorFlow
-        return False
-    return bool(ctypes.CDLL(LIBRARY).tarantella_xla())
+        return None
+    return found if ctypes.CDLL(LIBRARY).tarantella_xla() else None
 
 
 def why_not_compiled() -> str:
     if tf.config.get_visible_devices("GPU"):
         return "GPUs, on which XLA cannot call tarantella yet"
-    return "" if _can_call() else "this version of TensorFlow"
-
-
-def _xla_custom_call() -> Any:
-    from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-
-    return gen_xla_ops.xla_custom_call_v2
+    return "" if _custom_call() else "this version of TensorFlow"
 
 
 def call(
@@ -51,10 +48,11 @@ def call(
 
     Raises NotImplementedError where XLA cannot.
     """
-    if not _can_call():
+    custom_call = _custom_call()
+    if custom_call is None:
         raise NotImplementedError("XLA cannot call tarantella in this TensorFlow; compile with jit_compile=False")
     numbers = [] if number is None else [number]
-    sums: list[tf.Tensor] = _xla_custom_call()(
+    sums: list[tf.Tensor] = custom_call(
         [*values, *numbers, *after],
         call_target_name="tarantella_allreduce",
         backend_config=f"{plan.number} {len(values)} {len(numbers)}",
