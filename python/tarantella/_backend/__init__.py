@@ -22,18 +22,6 @@ _BACKENDS = ("tensorflow", "jax")
 _EXPERIMENTAL = ("jax",)
 
 
-class Sandboxed(Protocol):
-    """A function whose runs change no variables."""
-
-    def __call__(self, data: Any, draws_on: bool = False, rows: str = "pass") -> Any:
-        """The results as arrays. Then the variables that it assigns are as before.
-
-        With `draws_on` those of generators of random numbers stay: the next run draws others. `rows` says what
-        `Backend.recorded_or_replayed` does in this run: "pass" returns each tensor, "record" does, too, and keeps it,
-        and "replay" returns those that the last run with "record" has kept, in the order of its calls.
-        """
-
-
 class Backend(Protocol):
     """The functions of a backend, each a module-level function of its package.
 
@@ -178,18 +166,20 @@ class Backend(Protocol):
 
     def sandboxed(
         self, function: Callable[[Any], Any], data: Any = None, variables: Sequence[Any] | None = None
-    ) -> Sandboxed:
+    ) -> Callable[..., Any]:
         """`function` as a graph, made at once, for `data` and for structures like it with other numbers of rows.
 
         It takes a structure of tensors and returns one of dense tensors. With `variables`, which are all that it may
         assign, it is run eagerly instead. Raises what it raises.
+
+        A call `(data, draws_on=False, rows="pass")` gives the results as arrays. Then the variables that it assigns
+        are as before. With `draws_on` those of generators of random numbers stay: the next run draws others. `rows`
+        says what `recorded_or_replayed` does in this run: "pass" returns each tensor, "record" does, too, and keeps
+        it, and "replay" returns those that the last run with "record" has kept, in the order of its calls.
         """
 
     def recorded_or_replayed(self, tensor: Any) -> Any:
-        """In a run of a `Sandboxed` what its `rows` say: the tensor, or the one that stood here in an earlier run.
-
-        Outside of such a run, the tensor.
-        """
+        """In a run in a sandbox what its `rows` say, the tensor or the one that stood here before; else the tensor."""
 
     def gradients(self, loss: Callable[[], Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of the result of `loss`, None where it does not depend on a variable. Eager."""

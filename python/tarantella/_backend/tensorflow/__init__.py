@@ -10,7 +10,8 @@ from .checkpoints import checkpoint_writers
 from .gather import gather_rows, why_not_gathered
 from .gradients import StepGradients as step_gradients
 from .reduce import allreduce, sum_over_ranks, without_repeats
-from .sandbox import peek, recorded_or_replayed, rows, sandboxed
+from .sandbox import Sandbox as sandboxed
+from .sandbox import peek, recorded_or_replayed, rows
 from .steps import (
     comes_from_inputs,
     current_trace,

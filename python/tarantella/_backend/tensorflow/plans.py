@@ -109,6 +109,5 @@ def operations() -> Any:
     return tf.load_op_library(LIBRARY)
 
 
-def counter(length: int | None = None) -> tf.Variable:
-    shape = [] if length is None else [length]
-    return in_fresh_thread(lambda: tf.Variable(tf.zeros(shape, tf.int64), trainable=False))
+def counter() -> tf.Variable:
+    return in_fresh_thread(lambda: tf.Variable(tf.zeros([], tf.int64), trainable=False))

@@ -13,14 +13,14 @@ from keras import tree
 
 from ..steps import in_fresh_thread
 from .plans import counter
-from .steps import assigned, type_of
+from .steps import assigned, cut_rows, type_of
 
 # By the names that Keras and TensorFlow give to the state of a generator of random numbers.
 _GENERATORS = ("seed_generator_state", "StateVar")
-# See `Sandboxed.__call__`.
+# See `Backend.sandboxed`.
 _MODES = ("pass", "record", "replay")
 # What is traced or run now. Functions of the user's that are called in it are traced for it alone.
-_current: contextvars.ContextVar[_Sandbox | None] = contextvars.ContextVar("tarantella_sandbox", default=None)
+_current: contextvars.ContextVar[Sandbox | None] = contextvars.ContextVar("tarantella_sandbox", default=None)
 
 
 def current_sandbox() -> object | None:
@@ -33,21 +33,21 @@ def recorded_or_replayed(tensor: Any) -> Any:
     return tensor if sandbox is None else sandbox.recorded_or_replayed(tf.convert_to_tensor(tensor))
 
 
-def sandboxed(function: Callable[[Any], Any], data: Any = None, variables: Sequence[Any] | None = None) -> _Sandbox:
-    return _Traced(function, data) if variables is None else _Eager(function, variables)
+class Sandbox:
+    """See `Backend.sandboxed`."""
 
-
-class _Sandbox:
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-        self._variables: list[Any] = []
+    def __init__(
+        self, function: Callable[[Any], Any], data: Any = None, variables: Sequence[Any] | None = None
+    ) -> None:
+        self._function, self._variables = function, list(variables or ())
         self._before: list[tuple[Any, tf.Tensor]] = []  # the values before a run that has left some as they are
-
-    def recorded_or_replayed(self, tensor: tf.Tensor) -> tf.Tensor:
-        raise NotImplementedError
-
-    def _set_mode(self, mode: str) -> None:
-        raise NotImplementedError
+        self._mode, self._recorded, self._calls = counter(), list[tf.Variable](), 0
+        if variables is None:
+            with self._as_current():
+                made = tf.function(function, autograph=False)
+                traced = made.get_concrete_function(tree.map_structure(type_of, data))
+            handles = assigned(traced.graph) - {id(v.handle) for v in self._recorded}
+            self._function, self._variables = traced, [v for v in traced.graph.variables if id(v.handle) in handles]
 
     @contextlib.contextmanager
     def _as_current(self) -> Iterator[None]:
@@ -58,7 +58,8 @@ class _Sandbox:
             _current.reset(token)
 
     def __call__(self, data: Any, draws_on: bool = False, rows: str = "pass") -> Any:
-        self._set_mode(rows)
+        self._mode.assign(_MODES.index(rows))
+        self._calls = 0
         before = self._before or [(v, tf.identity(tf.convert_to_tensor(v))) for v in self._variables]
         self._before = before if draws_on else []
         try:
@@ -69,53 +70,22 @@ class _Sandbox:
                 if not (draws_on and variable.name.rpartition("/")[2].startswith(_GENERATORS)):
                     variable.assign(value)
 
-
-class _Traced(_Sandbox):
-    def __init__(self, function: Callable[[Any], Any], data: Any) -> None:
-        self._mode, self._recorded = counter(), list[tf.Variable]()
-        with self._as_current():
-            made = tf.function(function, autograph=False)
-            traced = made.get_concrete_function(tree.map_structure(_type_of, data))
-        super().__init__(traced)
-        handles = assigned(traced.graph) - {id(v.handle) for v in self._recorded}
-        self._variables = [v for v in traced.graph.variables if id(v.handle) in handles]
-
     def recorded_or_replayed(self, tensor: tf.Tensor) -> tf.Tensor:
-        shape = [None, *tensor.shape[1:]]
-        empty = [0, *(n or 0 for n in shape[1:])]
-        recorded = in_fresh_thread(lambda: tf.Variable(tf.zeros(empty, tensor.dtype), trainable=False, shape=shape))
-        self._recorded.append(recorded)
+        if self._calls == len(self._recorded):
+            empty, unknown = tf.TensorShape([0] * tensor.shape.rank), tf.TensorShape([None] * tensor.shape.rank)
+            self._recorded.append(
+                in_fresh_thread(lambda: tf.Variable(tf.zeros(empty, tensor.dtype), trainable=False, shape=unknown))
+            )
+        recorded = self._recorded[self._calls]
+        self._calls += 1
 
         def record() -> tf.Tensor:
             with tf.control_dependencies([recorded.assign(tensor)]):
                 return tf.identity(tensor)
 
-        return tf.switch_case(tf.cast(self._mode, tf.int32), [lambda: tensor, record, recorded.read_value])
-
-    def _set_mode(self, mode: str) -> None:
-        self._mode.assign(_MODES.index(mode))
-
-
-class _Eager(_Sandbox):
-    def __init__(self, function: Callable[[Any], Any], variables: Sequence[Any]) -> None:
-        super().__init__(function)
-        self._variables, self._mode, self._turn = list(variables), "pass", 0
-        self._recorded: list[tf.Tensor] = []
-
-    def recorded_or_replayed(self, tensor: tf.Tensor) -> tf.Tensor:
-        self._turn += 1
-        if self._mode == "record":
-            self._recorded.append(tensor)
-        return self._recorded[self._turn - 1] if self._mode == "replay" else tensor
-
-    def _set_mode(self, mode: str) -> None:
-        self._mode, self._turn = mode, 0
-        if mode == "record":
-            self._recorded = []
-
-
-def _type_of(leaf: Any) -> Any:
-    return None if leaf is None else type_of(leaf)
+        found = tf.switch_case(tf.cast(self._mode, tf.int32), [lambda: tensor, record, recorded.read_value])
+        found.set_shape([None, *tensor.shape[1:]])
+        return found
 
 
 def rows(data: Any, ranges: Sequence[tuple[int, int]], total: int) -> Any:
@@ -123,17 +93,10 @@ def rows(data: Any, ranges: Sequence[tuple[int, int]], total: int) -> Any:
         if leaf is None or len(leaf.shape) == 0:
             return leaf
         times = leaf.shape[0] // total  # several parts of a batch may have several rows for each row
-        parts = [_between(leaf, start * times, stop * times) for start, stop in ranges]
+        parts = [cut_rows(leaf, start * times, (stop - start) * times) for start, stop in ranges]
         return tf.sparse.concat(0, parts) if isinstance(leaf, tf.SparseTensor) else tf.concat(parts, 0)
 
     return tree.map_structure(cut, data)
-
-
-def _between(leaf: Any, start: int, stop: int) -> Any:
-    if not isinstance(leaf, tf.SparseTensor):
-        return leaf[start:stop]
-    _, *shape = leaf.dense_shape.numpy()
-    return tf.sparse.slice(leaf, [start, *(0 for _ in shape)], [stop - start, *shape])
 
 
 def peek(iterator: Iterator[Any], count: int) -> tuple[Any, Iterator[Any]]:

@@ -78,14 +78,24 @@ def sync(model: Any) -> None:
     """TensorFlow's steps have ended, and have assigned the variables, before anything reads these."""
 
 
-def type_of(part: Any) -> tf.TypeSpec:
-    """The type of a tensor, dense or not, with any number of rows: axis 0 is None. A scalar has none."""
+def type_of(part: Any) -> Any:
+    """The type of a tensor, dense or not, with any number of rows: axis 0 is None. A scalar has none. None stays."""
+    if part is None:
+        return None
     if len(part.shape) == 0:
         return tf.type_spec_from_value(part)
     shape = [None, *part.shape[1:]]
     if isinstance(part, tf.RaggedTensor):
         return tf.RaggedTensorSpec(shape, part.dtype, part.ragged_rank, part.row_splits.dtype)
     return (tf.SparseTensorSpec if isinstance(part, tf.SparseTensor) else tf.TensorSpec)(shape, part.dtype)
+
+
+def cut_rows(tensor: Any, start: Any, count: Any) -> Any:
+    """So many rows of a tensor, dense or not."""
+    if not isinstance(tensor, tf.SparseTensor):
+        return tensor[start : start + count]
+    shape = tensor.dense_shape[1:]
+    return tf.sparse.slice(tensor, tf.concat([[start], tf.zeros_like(shape)], 0), tf.concat([[count], shape], 0))
 
 
 # By optimizer: whether its first gradients have been looked at.

@@ -115,7 +115,7 @@ def one_batch(batch: Sequence[Any], rank: int, size: int, positions: bool = Fals
 
 def types_of(batch: Any) -> Any:
     """The types of the parts of a batch, with any number of rows. None stays None."""
-    return tree.map_structure(lambda leaf: None if leaf is None else type_of(leaf), batch)
+    return tree.map_structure(type_of, batch)
 
 
 def take_rows(data: Any, rows: Any) -> Any:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import tree
 
 from ..._backend.tensorflow.plans import operations
+from ..._backend.tensorflow.steps import cut_rows
 from ..._backend.tensorflow.xla import compiled
 from ..rows import ROWS_LIMIT, SHARED, MicroBatch, PaddedMicroBatch, PredictBatch, has_rows
 
@@ -75,7 +76,7 @@ class Slicer:
         with tf.control_dependencies([check]):
             bounds = self.bounds(tf.identity(totals))
         starts, counts, _ = (tf.unstack(each) for each in bounds)
-        parts = iter(_rows(*each) for each in zip(leaves, starts, counts, strict=True))
+        parts = iter(cut_rows(*each) for each in zip(leaves, starts, counts, strict=True))
         data = tree.map_structure(lambda leaf: next(parts) if has_rows(leaf) else leaf, batch)
         first = [each[0] for each in bounds]
         return self.pack(data, index, totals[0], fingerprint(leaves, totals[0]), first)
@@ -146,14 +147,6 @@ def rows_of(tensor: Any) -> tf.Tensor:
     if isinstance(tensor, tf.SparseTensor):
         return tensor.dense_shape[0]
     return tf.shape(tensor, out_type=tf.int64)[0]
-
-
-def _rows(tensor: Any, start: tf.Tensor, count: tf.Tensor) -> Any:
-    if isinstance(tensor, tf.SparseTensor):
-        zeros = tf.zeros_like(tensor.dense_shape[1:])
-        size = tf.concat([[count], tensor.dense_shape[1:]], 0)
-        return tf.sparse.slice(tensor, tf.concat([[start], zeros], 0), size)
-    return tensor[start : start + count]
 
 
 _ODD = -7046029254386353131  # 2**64 divided by the golden ratio, as int64
