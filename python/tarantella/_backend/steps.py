@@ -12,7 +12,9 @@ import keras
 
 # An owner, the name of its method, and what makes the hook of this method.
 Hook = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
-RunStep = Callable[[str, Any, "KerasStep"], Any]
+# Keras's step: runs on data, which may be undone (`undo: Undo | None = None`), and returns its logs or outputs.
+KerasStep = Callable[..., Any]
+RunStep = Callable[[str, Any, KerasStep], Any]
 
 
 class Undo(NamedTuple):
@@ -24,13 +26,6 @@ class Undo(NamedTuple):
     # this is unknown, so all are restored.
     if_local: Sequence[Any]
     exempt: Callable[[], Sequence[Any]]  # called after the step: variables of both that stay
-
-
-class KerasStep(Protocol):
-    """Keras's step."""
-
-    def __call__(self, data: Any, undo: Undo | None = None) -> Any:
-        """Runs it on data and returns its logs or outputs."""
 
 
 class Step(Protocol):
@@ -60,34 +55,11 @@ class Step(Protocol):
         """How often this was called for `owner` before, in this step."""
 
 
-class State(Protocol):
-    """What is kept of the gradients of a model from step to step. Variables are named by `key`."""
-
-    trace_key: object  # tells functions that are traced in the model's steps from others
-    summed: set[int]  # variables that tapes have summed in any step
-    known_as_summed: dict[int, Any]  # 1 for those that tapes have summed in the present train_function
-    step_state: Any  # a variable of the rows and number of a step: reading it orders operations after that step
-    end_owner: Any  # what owns the plans of the end of a step
-
-    @property
-    def plan_owners(self) -> Sequence[Any]:
-        """What owns plans, by the number of a call for the same variables in a step."""
-
-    def plan_owner(self, number: int) -> Any:
-        """The item of `plan_owners`, made where it is new."""
-
-    def note_summed(self, variables: set[int]) -> None:
-        """Sets `known_as_summed`, once the trace has ended."""
-
-
 class TrainedModel(Protocol):
     """What a backend asks of the model that a step trains."""
 
     checks_gradients: bool  # whether a gradient that is not finite ends the job
-
-    @property
-    def state(self) -> State:
-        """What is kept of its gradients."""
+    state: Any  # what is kept of its gradients from step to step, a `ModelState` of `keras/model_state.py`
 
     def variables(self) -> dict[int, Any]:
         """Those whose gradients are summed, by `key`: the model's, its optimizers', the framework's own in layers."""
