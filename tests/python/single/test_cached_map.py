@@ -11,9 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tarantella.data.adapter import adapt_arrays
-from tarantella.data.tf_data import cached_map as caching
-from tarantella.data.tf_data import from_arrays, from_batches, shard_before_map
-from tarantella.data.tf_data.cached_map import cached_map, unbatched
+from tarantella.data.tf_data import from_arrays, from_batches, rewrite
+from tarantella.data.tf_data.rewrite import cached_map, unbatched_rows
 from tarantella.keras.private import TFDatasetAdapter
 
 Point = namedtuple("Point", "x y")
@@ -22,7 +21,7 @@ traces: list[str] = []
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known():
-    caching._known.clear()
+    rewrite._known.clear()
     traces.clear()
 
 
@@ -86,7 +85,7 @@ def test_functions_of_the_user_live_no_longer_than_their_datasets():
     dataset = tf.data.Dataset.range(4).map(lambda i: 2 * i).batch(2)
     for _ in range(2):
         from_batches.distribute(TFDatasetAdapter(dataset), 0, 2)
-    (function,) = shard_before_map.plan(dataset).functions
+    (function,) = from_batches.plan(dataset).functions
     assert len(function._tarantella_mapped) == 1
     function = weakref.ref(function)
     del dataset
@@ -128,7 +127,7 @@ def test_a_dataset_that_was_sliced_before_shuffles_on_as_it_does(deterministic):
 def test_what_is_no_longer_known_lives_on_in_its_datasets():
     cached_map(tf.data.Dataset.range(3), scaled, 5)
     kept = cached_map(tf.data.Dataset.range(3), scaled, 5).prefetch(1)
-    caching._known.clear()
+    rewrite._known.clear()
     gc.collect()
     assert elements(kept) == [0, 5, 10]
 
@@ -147,8 +146,8 @@ def test_variables_that_a_function_reads_are_read_anew():
 
 def test_unbatched_elements_are_the_rows():
     dataset = tf.data.Dataset.range(3).map(lambda i: (tf.stack([i, i]), (tf.stack([[i], [-i]]),)))
-    assert unbatched(dataset).element_spec == dataset.unbatch().element_spec
-    assert elements(unbatched(dataset)) == elements(dataset.unbatch())
+    assert unbatched_rows(dataset).element_spec == dataset.unbatch().element_spec
+    assert elements(unbatched_rows(dataset)) == elements(dataset.unbatch())
 
 
 def micro_batches(x, **options):

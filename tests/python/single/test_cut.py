@@ -13,7 +13,7 @@ tf = pytest.importorskip("tensorflow")
 
 from tarantella.data.rows import ROWS_LIMIT  # noqa: E402
 from tarantella.data.tf_data import from_batches, slicer  # noqa: E402
-from tarantella.data.tf_data.cached_map import _known  # noqa: E402
+from tarantella.data.tf_data.rewrite import _known  # noqa: E402
 from tarantella.data.tf_data.slicer import Slicer  # noqa: E402
 from tarantella.keras.private import TFDatasetAdapter  # noqa: E402
 

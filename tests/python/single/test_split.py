@@ -20,7 +20,7 @@ import tarantella as tnt
 from tarantella.data import adapter
 from tarantella.data.adapter import adapt
 from tarantella.data.rows import rows_of_rank
-from tarantella.data.tf_data import from_arrays, from_batches, shard_before_map, slicer
+from tarantella.data.tf_data import from_arrays, from_batches, slicer
 from tarantella.keras.private import TFDatasetAdapter
 
 # The same examples in each run, so that no change fails for another's; `make test-all` looks for new ones.
@@ -182,9 +182,9 @@ def test_a_map_runs_on_this_ranks_rows_only(size: int) -> None:
 def test_maps_that_may_be_impure_are_not_split_before(source: Any, reason: str | None) -> None:
     """Random numbers, maps over a global batch: all ranks map all rows, and the reason is logged."""
     dataset = source(tf.data.Dataset.range(8))
-    plan = shard_before_map.plan(dataset)
-    assert isinstance(plan, shard_before_map.Plan) if reason is None else reason in str(plan)
-    assert (reason or "maps its own rows only") in from_batches.who_maps(from_batches.plan(dataset))
+    plan = from_batches.plan(dataset)
+    assert isinstance(plan, from_batches.Plan) if reason is None else reason in str(plan)
+    assert (reason or "maps its own rows only") in from_batches.who_maps(plan)
 
 
 @pytest.mark.parametrize("after", [[], ["prefetch"], ["map"]])

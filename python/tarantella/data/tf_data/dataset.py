@@ -11,8 +11,8 @@ import tensorflow as tf
 from ..._job import log, runtime
 from ...keras.private import TFDatasetAdapter
 from ..rows import rows_of_rank
-from . import from_batches, rewrite, shard_before_map, structure
-from .cached_map import cached_map
+from . import from_batches, rewrite, structure
+from .rewrite import cached_map
 
 _FILES = 1  # of AutoShardDataset: by file, an error without files
 
@@ -98,7 +98,7 @@ class Dataset:
         if self.shard == "file":
             return self._files()
         local, batches = cached_map(self._micro_batches().filter(_has_rows), _data_of), int(self.dataset.cardinality())
-        known = batches >= 0 and (shard_before_map.least_rows(self.dataset) or 0) >= self.num_ranks
+        known = batches >= 0 and (from_batches.least_rows(self.dataset) or 0) >= self.num_ranks
         return local.apply(tf.data.experimental.assert_cardinality(batches)) if known else local
 
     def _micro_batches(self) -> tf.data.Dataset:

@@ -18,7 +18,7 @@ from .. import adapter as adapters
 from ..adapter import ShardedAdapter, rows_of_arrays
 from ..rows import PredictBatch, rows_of_rank
 from . import seeds
-from .cached_map import cached_map
+from .rewrite import cached_map
 from .slicer import Slicer, fingerprint, micro_batch
 
 # Samples of which the order is kept for the next call. For more, tracing takes a small part of the call.

@@ -20,8 +20,8 @@ from ...keras import private
 from ...keras.private import DataAdapter
 from ..adapter import ShardedAdapter
 from ..rows import MicroBatch, PaddedMicroBatch, has_rows
-from .cached_map import cached_map
 from .from_batches import in_order, length, read_ahead
+from .rewrite import cached_map
 from .slicer import micro_batch
 
 # Up to 3.15 Keras takes the batch in the step's graph. What does not depend on the batch runs there even where the data
