@@ -22,6 +22,8 @@ are_arrays = private.can_convert_arrays
 class ShardedAdapter(private.DataAdapter):
     """The input that fit, evaluate and predict iterate over instead of the user's."""
 
+    num_batches: int | None = None  # per epoch, None if unknown or infinite
+
     def __init__(
         self,
         source: private.DataAdapter,
@@ -33,24 +35,18 @@ class ShardedAdapter(private.DataAdapter):
 
         `seek(n)` is the dataset without its first n batches, where that is quicker than to read and drop them.
         """
-        self._source, self._batches, self._num_batches = source, batches, num_batches
+        self._source, self._batches, self.num_batches = source, batches, num_batches
         self._seek = seek or batches.skip
         self.is_seekable = seek is not None  # a pass may begin with any batch, and the earlier ones are not read
 
     @property
     def element_spec(self) -> Any:
-        """The type of the micro batches."""
         return self._batches.element_spec
-
-    @property
-    def num_batches(self) -> int | None:
-        """Batches per epoch, None if unknown or infinite."""
-        return self._num_batches
 
     def get_tf_dataset(self) -> Any:
         # A generator continues where it stopped. Plain Keras drops batches that were read ahead at the end of an epoch;
         # their number differs between ranks, so they must not be dropped here.
-        return _Once(self._batches) if isinstance(self._source, private.GeneratorDataAdapter) else self._batches
+        return iter(self._batches) if isinstance(self._source, private.GeneratorDataAdapter) else self._batches
 
     def get_jax_iterator(self) -> Any:
         return iter(self._batches)
@@ -60,16 +56,6 @@ class ShardedAdapter(private.DataAdapter):
 
     def on_epoch_end(self) -> None:
         self._source.on_epoch_end()
-
-
-class _Once:
-    """A dataset with a single iterator, which every iter() returns."""
-
-    def __init__(self, dataset: Any) -> None:
-        self._iterator = iter(dataset)
-
-    def __iter__(self) -> Any:
-        return self._iterator
 
 
 def adapt(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> private.DataAdapter:
@@ -85,29 +71,12 @@ def adapt(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> p
     )
 
 
-def adapt_arrays(
-    x: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    *,
-    batch_size: int | None = None,
-    steps: int | None = None,
-    shuffle: bool | str = False,
-    class_weight: Any = None,
-) -> private.ArrayDataAdapter:
+def adapt_arrays(x: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> private.ArrayDataAdapter:
     """Keras's adapter for the arrays. Raises Keras's ValueError if lengths or structures do not match."""
     leaves = [leaf for leaf in tree.flatten((x, y, sample_weight)) if leaf is not None]
     if any(len(leaf.shape) == 0 or leaf.shape[0] == 0 for leaf in leaves if hasattr(leaf, "shape")):
         raise ValueError("the data is empty: every array needs at least one row")
-    return private.ArrayDataAdapter(
-        x,
-        y,
-        sample_weight=sample_weight,
-        batch_size=batch_size,
-        steps=steps,
-        shuffle=shuffle,
-        class_weight=class_weight,
-    )
+    return private.ArrayDataAdapter(x, y, sample_weight=sample_weight, **options)
 
 
 def rows_of_arrays(batch: Any) -> int:
@@ -150,5 +119,4 @@ def _blocks(array: Any, bytes_of: Callable[[Any], NDArray[Any]]) -> Iterator[Any
 
 
 def leaves_of(structure: Any) -> list[Any]:
-    """The parts of a structure of arrays, without None."""
     return [leaf for leaf in tree.flatten(structure) if leaf is not None]

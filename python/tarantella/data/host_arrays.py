@@ -6,6 +6,7 @@ Keras's adapter gives the global batches in its own order, and each rank takes i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
@@ -31,52 +32,52 @@ def describe(adapter: ArrayDataAdapter) -> list[str]:
 
 
 def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool = False) -> ShardedAdapter:
-    """The micro batches of `rank`."""
     batches = _Batches(adapter, rank, size, positions)
     return ShardedAdapter(adapter, batches, adapter.num_batches, batches.skip)
 
 
+@dataclass(frozen=True)
 class _Batches:
     """Each iteration is an epoch."""
 
-    def __init__(self, adapter: ArrayDataAdapter, rank: int, size: int, positions: bool, first: int = 0) -> None:
-        self._adapter, self._rank, self._size = adapter, rank, size
-        self._positions, self._first = positions, first
-
-        least = min(adapter.partial_batch_size or adapter.batch_size, adapter.batch_size)
-        self._padded = least < size
+    adapter: ArrayDataAdapter
+    rank: int
+    size: int
+    positions: bool
+    first: int = 0
 
     @property
     def element_spec(self) -> Any:
-        data = tree.map_structure(_type_of, private.arrays_of(self._adapter))
-        if self._positions:
+        data = tree.map_structure(_type_of, private.arrays_of(self.adapter))
+        if self.positions:
             return PredictBatch(data, keras.KerasTensor((None,), "int64"))
         return self._micro_batch(data, keras.KerasTensor((3,), "int64"), keras.KerasTensor((), "bool"))
 
     def skip(self, count: int) -> _Batches:
         """Without the first batches, which are read all the same."""
-        return _Batches(self._adapter, self._rank, self._size, self._positions, self._first + count)
+        return replace(self, first=self.first + count)
 
     def __iter__(self) -> Iterator[Any]:
-        for index, batch in enumerate(self._adapter.get_numpy_iterator()):
-            if index >= self._first:
+        for index, batch in enumerate(self.adapter.get_numpy_iterator()):
+            if index >= self.first:
                 yield self._own_rows(index, batch)
 
     def _own_rows(self, index: int, batch: Any) -> Any:
         leaves = leaves_of(batch)
         total = len(leaves[0])
-        start, rows = rows_of_rank(total, self._rank, self._size)
+        start, rows = rows_of_rank(total, self.rank, self.size)
         taken = slice(start, start + rows) if rows else slice(0, 1)  # a padding row
         data = tree.map_structure(lambda leaf: None if leaf is None else leaf[taken], batch)
-        if self._positions:
-            first = index * self._adapter.batch_size + start
+        if self.positions:
+            first = index * self.adapter.batch_size + start
             return PredictBatch(data, np.arange(first, first + rows) if rows else np.array([-1]))
         # Of 31 bits, which JAX takes by default.
         fingerprint = (2 * index + 1) * _exchange.checksum(leaves) % 2**31
         return self._micro_batch(data, np.array([rows, total, fingerprint], np.int64), np.array(rows == 0))
 
     def _micro_batch(self, data: Any, metadata: Any, is_padding: Any) -> MicroBatch | PaddedMicroBatch:
-        return PaddedMicroBatch(data, metadata, is_padding) if self._padded else MicroBatch(data, metadata)
+        least = min(self.adapter.partial_batch_size or self.adapter.batch_size, self.adapter.batch_size)
+        return PaddedMicroBatch(data, metadata, is_padding) if least < self.size else MicroBatch(data, metadata)
 
 
 def _type_of(leaf: Any) -> Any:

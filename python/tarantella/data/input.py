@@ -99,17 +99,15 @@ class DistributedInput:
 
     def split(self, positions: bool = False) -> None:
         """Makes the micro batches of this rank. Collective if the data is not distributed."""
-        self.batches = self._split(positions)
-
-    def _split(self, positions: bool) -> ShardedAdapter:
-        if not self.distributed:
-            return tf_data.per_rank.distribute(self._adapter)
         how = runtime.get_rank(), runtime.get_size(), positions
-        if self._has_arrays:
-            return _arrays().distribute(self._adapter, *how)
-        if isinstance(self._adapter, TFDatasetAdapter):
-            log.logger.info("%s: %s", self._what, tf_data.from_batches.who_maps(self._split_plan))
-        return tf_data.from_batches.distribute(self._adapter, *how, self._split_plan)
+        if not self.distributed:
+            self.batches = tf_data.per_rank.distribute(self._adapter)
+        elif self._has_arrays:
+            self.batches = _arrays().distribute(self._adapter, *how)
+        else:
+            if isinstance(self._adapter, TFDatasetAdapter):
+                log.logger.info("%s: %s", self._what, tf_data.from_batches.who_maps(self._split_plan))
+            self.batches = tf_data.from_batches.distribute(self._adapter, *how, self._split_plan)
 
 
 def uses_pipelines() -> bool:

@@ -25,7 +25,6 @@ Generators = list[Any]
 
 
 def generators() -> Generators:
-    """The states of the global generators of Python and NumPy."""
     kind, key, *rest = np.random.get_state(legacy=True)
     return [random.getstate(), [kind, np.asarray(key).tolist(), *rest]]
 
@@ -68,8 +67,8 @@ class ResumableBatches(ShardedAdapter):
 
     def __init__(self, batches: ShardedAdapter, after: dict[str, Any] | None, order: Order) -> None:
         """`after`: a `position`, from which to go on."""
-        super().__init__(batches._source, batches._batches, batches.num_batches, batches._seek)
-        self.is_seekable = batches.is_seekable
+        seek = batches._seek if batches.is_seekable else None
+        super().__init__(batches._source, batches._batches, batches.num_batches, seek)
         self._resume_from, self._reads_earlier = after, order.reads_earlier
         self._taken: list[int] = []  # batches, of each iterator
         self._ended: list[Generators] = []  # the generators at each end of an epoch of which the source was told
@@ -87,7 +86,6 @@ class ResumableBatches(ShardedAdapter):
         return self.num_batches is not None and self._taken[-1] >= self.num_batches
 
     def take(self, batches: int) -> None:
-        """Notes that so many batches are taken from the current iterator."""
         self._taken[-1] += batches
 
     def make_iterators(self, taken: list[int]) -> None:
