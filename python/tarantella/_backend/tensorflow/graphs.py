@@ -113,7 +113,6 @@ def body(call: FunctionCall) -> Any:
 
 
 def functions(op: Any, around: FunctionCall | None) -> list[FunctionCall]:
-    """The functions that an operation runs."""
     if op.type in _CASES:
         return [FunctionCall(op, around, "branches", i) for i in range(len(op.get_attr("branches")))]
     return [FunctionCall(op, around, attribute) for attribute in _FUNCTIONS.get(op.type, ())]

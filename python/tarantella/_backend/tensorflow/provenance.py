@@ -113,7 +113,6 @@ def _has_constant_seed(op: Any) -> bool:
 
 
 def is_sum(op: Any) -> bool:
-    """Whether an operation sums over the ranks."""
     if op.type == "XlaCustomCallV2":
         return bool(op.get_attr("call_target_name") == b"tarantella_allreduce")
     return op.type == "TarantellaAllreduce" or (op.type == "PyFunc" and op.name.split("/")[-1].startswith(SLICES))
@@ -124,7 +123,6 @@ _summed: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
 
 
 def note_summed(variables: set[int]) -> None:
-    """Notes the variables for the graph that is traced."""
     _summed.setdefault(tf.compat.v1.get_default_graph(), set()).update(variables)
 
 

@@ -35,7 +35,6 @@ class LookupSlices(NamedTuple):
 
 
 def with_slices(gradient: tf.IndexedSlices, values: tf.Tensor, indices: tf.Tensor) -> tf.IndexedSlices:
-    """Other slices of the same variable."""
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 
 

@@ -30,7 +30,6 @@ def read(dataset: tf.data.Dataset) -> Any:
 
 
 def write(graph: Any, element_spec: Any) -> tf.data.Dataset:
-    """The dataset of a GraphDef."""
     for node in structure.nodes_of(graph):
         node.device = ""  # read in another syntax than written
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
@@ -113,6 +112,7 @@ def _own_cache_files(graph: Any, rank: int) -> None:
                 value[0] += f".rank{rank}".encode()
                 found = True
     if found:
+        log.logger.info("every rank writes its own cache file: the name passed to dataset.cache, followed by .rankN")
 
 
 class _Traced(NamedTuple):
@@ -178,4 +178,3 @@ def unbatched_rows(dataset: tf.data.Dataset) -> tf.data.Dataset:
     made = operated(dataset, tf.raw_ops.UnbatchDataset, spec)
     made._made_from = dataset
     return made
-        log.logger.info("every rank writes its own cache file: the name passed to dataset.cache, followed by .rankN")

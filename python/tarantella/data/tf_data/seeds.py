@@ -16,7 +16,6 @@ DEFAULT_SEED = 42
 
 
 def global_seed() -> int | None:
-    """The seed of tf.random.set_seed, or None."""
     from tensorflow.python.eager import context
 
     seed: int | None = context.global_seed()
@@ -24,7 +23,6 @@ def global_seed() -> int | None:
 
 
 def set_global_seed(seed: int) -> None:
-    """Sets the seed from which TensorFlow derives those of its operations."""
     sys.modules["tensorflow"].random.set_seed(seed)
 
 

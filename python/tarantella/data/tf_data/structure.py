@@ -19,12 +19,10 @@ _SELECTING = ("Prefetch", "Options", "Repeat", "Take", "Skip", "Shuffle", "Cache
 
 
 def inputs(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """The input datasets of a dataset, if TensorFlow tells."""
     return list(dataset._inputs()) if hasattr(dataset, "_inputs") else []
 
 
 def every(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    """The dataset and all its inputs, recursively."""
     yield dataset
     for each in inputs(dataset):
         yield from every(each)
@@ -49,7 +47,6 @@ def nodes(dataset: tf.data.Dataset) -> Iterator[Any]:
 
 
 def nodes_of(graph: Any) -> Iterator[Any]:
-    """The nodes of a GraphDef and of its functions."""
     yield from graph.node
     for each in graph.library.function:
         yield from each.node_def
