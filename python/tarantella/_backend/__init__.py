@@ -31,10 +31,6 @@ class Backend(Protocol):
     """
 
     @property
-    def step_errors(self) -> tuple[type[Exception], ...]:
-        """The classes of the errors that a step raises for shapes that do not fit."""
-
-    @property
     def steps_are_stateful(self) -> bool:
         """Whether a step may assign variables that Keras's trainer does not know of."""
 

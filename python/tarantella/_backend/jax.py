@@ -28,7 +28,6 @@ warnings.filterwarnings("ignore", "Explicitly requested dtype (int|float)64 requ
 
 steps_are_stateful = False  # what a traced step assigns and does not return is lost
 checkpoint_writers = ()
-step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, jax.errors.JAXTypeError)
 
 
 class TracedStep:

@@ -115,7 +115,7 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
     """
     try:
         yield
-    except backend.step_errors as error:
+    except Exception as error:  # whatever user code, or the framework, raises
         reason = None
         if is_overridden(model, f"{kind}_step") and not model_state.has_stepped(model):
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show

@@ -31,8 +31,6 @@ from .steps import (
 from .tape import gradient_hooks
 from .xla import why_not_compiled
 
-step_errors: tuple[type[Exception], ...] = (ValueError, TypeError, IndexError, tf.errors.InvalidArgumentError)
-
 # The methods of TensorFlow that write checkpoints, and what they leave behind beside files.
 
 
