@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 # The names of Keras's backends, and of the packages that they need.
 _BACKENDS = ("tensorflow", "jax")
-_EXPERIMENTAL = ("jax",)
 
 
 class Backend(Protocol):
@@ -196,10 +195,8 @@ def load() -> Backend:
         raise NotImplementedError(
             f"several ranks need Keras's tensorflow backend so far (got {name!r}); {cure}set KERAS_BACKEND=tensorflow"
         )
-    if name in _EXPERIMENTAL:
-        log.warn_once(
-            f"Keras's {name} backend is experimental on several ranks: not all that Keras does runs there yet"
-        )
+    if name == "jax":
+        log.warn_once("Keras's jax backend is experimental on several ranks: not all that Keras does runs there yet")
     return cast(Backend, importlib.import_module(f".{name}", __name__))
 
 
