@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .._job import log, runtime, timeline
+from .._job import log, runtime
 from .._job.environment import prints_output
 from ..data import tf_data
 from ..data.adapter import ShardedAdapter
@@ -43,18 +43,16 @@ def _settings(arguments: dict[str, Any]) -> list[str]:
     return [*(f"{name}={value!r}" for name, value in arguments.items()), *consistency.settings()]
 
 
-@timeline.part("fit", timeline.CALL)
 def fit(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.fit`."""
     data, validation = call_data.of_fit(given, ours)
     if runtime.get_size() == 1:
         return _fit_alone(model, method, data, validation, given)
-    with start.core_errors():
-        start.check_compiled(model, "fit")
-        split = given.pop("validation_split")
-        if split and validation.x is None:
-            data, validation = call_data.split(data, validation, split)
-        return _fit_together(model, method, data, validation, **given)
+    start.check_compiled(model, "fit")
+    split = given.pop("validation_split")
+    if split and validation.x is None:
+        data, validation = call_data.split(data, validation, split)
+    return _fit_together(model, method, data, validation, **given)
 
 
 def _fit_alone(
@@ -163,7 +161,6 @@ def _run_keras_fit(
     return session_of_fit.fit(method, rank_callbacks, **options)
 
 
-@timeline.part("evaluate", timeline.CALL)
 def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.evaluate`: the numbers of all rows, on every rank."""
     batches = takeover.validation_batches(model, given)
@@ -175,26 +172,19 @@ def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str,
         data = with_batch_size(data, model)
         takeover.hook_for_timeline(model)
         return method(data.x, data.y, data.batch_size, sample_weight=data.sample_weight, steps=data.steps, **given)
-    with start.core_errors():
-        return _evaluate_together(model, method, data, ours.get("validates", False), **given)
-
-
-def _evaluate_together(
-    model: Any, method: _Method, data: DataArguments, validates: bool, *, verbose: Any, callbacks: Any, **options: Any
-) -> Any:
-    """`validates`: within a fit, whose callbacks they are."""
     start.check_compiled(model, "evaluate")
     (part,) = distribute("evaluate", [data], model, _settings({"steps": data.steps}))
     start.synchronize(model, "test", [part])
     limitations.no_xla_where_impossible(model, "test")
-    callbacks = callbacks if validates else placement.arrange(model, callbacks)
+    if not ours.get("validates", False):  # else they are those of the fit around, which has placed them
+        given["callbacks"] = placement.arrange(model, given["callbacks"])
+    given |= {"verbose": _verbose(given["verbose"]), "steps": data.steps}
     explained = limitations.explaining_row_errors(model, "test", part)
     during = model_state.during(model, model_state.Call(trains=False))
     with limitations.no_xla_for_own_data(model, [part]), files.by_master(model), explained, during:
-        return method(part.batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks, **options)
+        return method(part.batches, **given)
 
 
-@timeline.part("predict", timeline.CALL)
 def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.predict`: all rows in the order of the data, on every rank or on the master.
 
@@ -205,25 +195,20 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
         data = with_batch_size(replace(data, distributed=False), model)
         takeover.hook_for_timeline(model)
         return method(data.x, data.batch_size, steps=data.steps, **given)
-    with start.core_errors():
-        return _predict_together(model, method, data, ours.get("everywhere", True), **given)
-
-
-def _predict_together(
-    model: Any, method: _Method, data: DataArguments, everywhere: bool, *, verbose: Any, callbacks: Any
-) -> Any:
     if data.is_of_own_files:
         raise ValueError(
             "predict cannot return the rows of a dataset with shard='file' in order: every rank reads its own files; "
             "to predict them on this rank alone, pass tnt_distribute_dataset=False"
         )
+    everywhere = ours.get("everywhere", True)
     settings = _settings({"steps": data.steps, "tnt_predict_all_ranks": everywhere})
     (part,) = distribute("predict", [data], model, settings)
     start.synchronize(model, "predict", [part])
-    callbacks = placement.arrange_to_predict(callbacks)
+    callbacks = placement.arrange_to_predict(given["callbacks"])
     with files.by_master(model):
-        predicted = method(part.batches, verbose=_verbose(verbose), steps=data.steps, callbacks=callbacks)
-    outputs, positions, lengths = predicted
+        outputs, positions, lengths = method(
+            part.batches, verbose=_verbose(given["verbose"]), steps=data.steps, callbacks=callbacks
+        )
     return call_data.in_order(outputs, positions, lengths, everywhere)
 
 

@@ -13,7 +13,7 @@ from keras import tree
 
 from .._backend import backend
 from .._exchange import name_of
-from .._job import log, runtime, timeline
+from .._job import log, runtime
 from .._job.log import abbreviated
 from ..data import tf_data
 from ..data.input import uses_pipelines
@@ -22,45 +22,38 @@ from . import call_data, consistency, epoch_end, model_state, private, start
 _Method = Callable[..., Any]
 
 
-@timeline.part("train_on_batch", timeline.CALL)
 def train(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.train_on_batch`."""
     if runtime.get_size() == 1:
         return method(**given)
-    with start.core_errors():
-        start.check_compiled(model, "train_on_batch")
-        x, y, sample_weight, class_weight = (given[name] for name in ("x", "y", "sample_weight", "class_weight"))
-        if class_weight is not None:
-            if sample_weight is not None:
-                raise ValueError("class_weight and sample_weight cannot be given at the same time")
-            sample_weight = private.data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
-        batch = _micro_batch(model, "train", (x, y, sample_weight))
-        consistency.before_step(model)
-        model_state.of(model).count_single_batch()
-        return _run(model, "train", batch, given["return_dict"])
+    start.check_compiled(model, "train_on_batch")
+    x, y, sample_weight, class_weight = (given[name] for name in ("x", "y", "sample_weight", "class_weight"))
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise ValueError("class_weight and sample_weight cannot be given at the same time")
+        sample_weight = private.data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+    batch = _micro_batch(model, "train", (x, y, sample_weight))
+    consistency.before_step(model)
+    model_state.of(model).count_single_batch()
+    return _run(model, "train", batch, given["return_dict"])
 
 
-@timeline.part("test_on_batch", timeline.CALL)
 def test(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.test_on_batch`."""
     if runtime.get_size() == 1:
         return method(**given)
-    with start.core_errors():
-        start.check_compiled(model, "test_on_batch")
-        batch = _micro_batch(model, "test", (given["x"], given["y"], given["sample_weight"]))
-        return _run(model, "test", batch, given["return_dict"])
+    start.check_compiled(model, "test_on_batch")
+    batch = _micro_batch(model, "test", (given["x"], given["y"], given["sample_weight"]))
+    return _run(model, "test", batch, given["return_dict"])
 
 
-@timeline.part("predict_on_batch", timeline.CALL)
 def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.predict_on_batch`."""
     if runtime.get_size() == 1:
         return method(**given)
-    with start.core_errors():
-        batch = _micro_batch(model, "predict", (given["x"],))
-        predicted = backend.run_step(model, "predict", batch)
-        outputs, positions, lengths = tree.map_structure(np.asarray, predicted)
-        return call_data.in_order(outputs, positions, lengths, everywhere=True)
+    batch = _micro_batch(model, "predict", (given["x"],))
+    outputs, positions, lengths = tree.map_structure(np.asarray, backend.run_step(model, "predict", batch))
+    return call_data.in_order(outputs, positions, lengths, everywhere=True)
 
 
 def _run(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -15,27 +14,11 @@ import numpy as np
 from keras import tree
 
 from .._backend import backend
-from .._job import runtime, timeline
-from .._job.errors import Error
+from .._job import timeline
 from ..data.input import DistributedInput, check_equal
 from ..data.rows import MicroBatch, PredictBatch, has_rows
 from . import consistency, epoch_end, hooks, limitations, model_state, private, replicas, takeover
 from .step import across_rows
-
-
-@contextlib.contextmanager
-def core_errors() -> Iterator[None]:
-    """Frameworks wrap what the core says into errors of their own: give back the core's."""
-    try:
-        yield
-    except Error:
-        raise
-    except Exception:
-        try:
-            runtime.check()
-        except Error as cause:
-            raise cause.with_traceback(None) from None
-        raise
 
 
 @timeline.part("start")

@@ -17,6 +17,7 @@ import keras
 from keras import tree
 
 from .._job import log, runtime, timeline
+from .._job.errors import Error
 from ..data import tf_data
 from ..data.adapter import ShardedAdapter
 from ..data.input import DistributedInput, uses_pipelines
@@ -90,6 +91,21 @@ def _calling(call: _UserCall | None) -> Iterator[None]:
         _current.reset(token)
 
 
+@contextlib.contextmanager
+def _core_errors() -> Iterator[None]:
+    """Frameworks wrap what the core says into errors of their own: give back the core's."""
+    try:
+        yield
+    except Error:
+        raise
+    except Exception:
+        try:
+            runtime.check()
+        except Error as cause:
+            raise cause.with_traceback(None) from None
+        raise
+
+
 def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(original)
 
@@ -103,10 +119,9 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         arguments |= arguments.pop("kwargs", {})
         del arguments["self"]
         called.begun.append(name)
-        with _calling(None):
-            return REPLACEMENTS[name](
-                model, functools.partial(original, model), arguments, called.options.get(name, {})
-            )
+        of_keras, ours = functools.partial(original, model), called.options.get(name, {})
+        with _calling(None), timeline.span(name, timeline.CALL), _core_errors():
+            return REPLACEMENTS[name](model, of_keras, arguments, ours)
 
     return method
 
