@@ -16,29 +16,51 @@ from .._job import log, runtime
 from ..data.input import DataArguments
 from . import private
 
-
-def check_size(name: str, value: Any) -> None:
-    """Raises for a batch size that is no whole number (TypeError) or below 1 (ValueError)."""
-    if value is None:
-        return
-    try:
-        value = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be a whole number or None (got {value!r})") from None
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1 (got {value})")
+_DATA = ("x", "y", "sample_weight", "batch_size")
 
 
-def checked(
-    given: DataArguments, names: tuple[str, str, str] = ("batch_size", "tnt_micro_batch_size", "tnt_distribute_dataset")
+def of_call(
+    what: str, given: dict[str, Any], ours: dict[str, Any], names: tuple[str, ...] = _DATA, steps: str = "steps"
 ) -> DataArguments:
-    """The input itself. `names` are the user's names for the two sizes and for `distributed`.
+    """The checked input of these arguments, which it takes out; `steps` is Keras's name for their number."""
+    parts = {name: given.pop(name) for name in names}
+    sizes = {"micro_batch_size": ours.get("micro_batch_size"), "distributed": ours.get("distribute", True)}
+    found = DataArguments(what, **parts, **sizes, steps=given.pop(steps))
+    return _checked(found, "batch_size", "tnt_micro_batch_size", "tnt_distribute_dataset")
 
-    Raises TypeError and ValueError for sizes as `check_size` does, TypeError for a `distributed` that is no bool.
+
+def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[DataArguments, DataArguments]:
+    """The checked training and validation data of arguments of fit, which it takes out. No validation: its x is None.
+
+    Errors as in `_checked`; ValueError where the x of validation data is None.
     """
-    batch_size, micro_batch_size, distribute = names
-    check_size(batch_size, given.batch_size)
-    check_size(micro_batch_size, given.micro_batch_size)
+    data = of_call("training data", given, ours, (*_DATA, "shuffle", "class_weight"), steps="steps_per_epoch")
+    validation = given.pop("validation_data")
+    x, y, sample_weight = (None, None, None) if validation is None else keras.utils.unpack_x_y_sample_weight(validation)
+    if validation is not None and x is None:
+        raise ValueError("validation data is missing: x is None")
+    sizes = given.pop("validation_batch_size"), ours.get("validation_micro_batch_size")
+    distributed, steps = ours.get("distribute_validation", True), given.pop("validation_steps")
+    found = DataArguments("validation data", x, y, sample_weight, *sizes, distributed, steps)
+    names = "validation_batch_size", "tnt_validation_micro_batch_size", "tnt_distribute_validation_dataset"
+    return data, _checked(found, *names)
+
+
+def _checked(given: DataArguments, batch_size: str, micro_batch_size: str, distribute: str) -> DataArguments:
+    """The input itself. The names are the user's for the two sizes and for `distributed`.
+
+    Raises TypeError for a size that is no whole number, or a `distributed` that is no bool, ValueError for a size below
+    1.
+    """
+    for name, value in ((batch_size, given.batch_size), (micro_batch_size, given.micro_batch_size)):
+        if value is None:
+            continue
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{name} must be a whole number or None (got {value!r})") from None
+        if number < 1:
+            raise ValueError(f"{name} must be at least 1 (got {number})")
     if not isinstance(given.distributed, bool):
         raise TypeError(f"{distribute} must be True or False (got {given.distributed!r})")
     if not given.distributed and runtime.get_size() == 1:
@@ -52,64 +74,17 @@ def on_all_ranks(what: str, given: bool | None, older: bool | None, *, default: 
         raise ValueError(
             f"tnt_{what}_all_ranks={given} contradicts tnt_{what}_all_devices={older}, its older name; pass only one"
         )
-    values = [each for each in (given, older) if each is not None]
-    return values[0] if values else default
-
-
-def of_fit(given: dict[str, Any], ours: dict[str, Any]) -> tuple[DataArguments, DataArguments]:
-    """The checked training and validation data of arguments of fit, which it takes out. No validation: its x is None.
-
-    Errors as in `checked`; ValueError where the x of validation data is None.
-    """
-    data = _taken("training data", given, ours, (*_DATA, "shuffle", "class_weight"), steps="steps_per_epoch")
-    validation = given.pop("validation_data")
-    x, y, sample_weight = (None, None, None) if validation is None else keras.utils.unpack_x_y_sample_weight(validation)
-    if validation is not None and x is None:
-        raise ValueError("validation data is missing: x is None")
-    names = "validation_batch_size", "tnt_validation_micro_batch_size", "tnt_distribute_validation_dataset"
-    of_validation = DataArguments(
-        "validation data",
-        x,
-        y,
-        sample_weight,
-        given.pop("validation_batch_size"),
-        ours.get("validation_micro_batch_size"),
-        ours.get("distribute_validation", True),
-        given.pop("validation_steps"),
-    )
-    return data, checked(of_validation, names)
-
-
-def of_evaluation(given: dict[str, Any], ours: dict[str, Any]) -> DataArguments:
-    """As `of_fit`, of evaluate."""
-    return _taken("evaluation data", given, ours, _DATA)
-
-
-def of_prediction(given: dict[str, Any], ours: dict[str, Any]) -> DataArguments:
-    """As `of_fit`, of predict."""
-    return _taken("data to predict", given, ours, ("x", "batch_size"))
-
-
-_DATA = ("x", "y", "sample_weight", "batch_size")
-
-
-def _taken(
-    what: str, given: dict[str, Any], ours: dict[str, Any], names: tuple[str, ...], steps: str = "steps"
-) -> DataArguments:
-    """The checked input of these arguments, which it takes out; `steps` is Keras's name for their number."""
-    parts = {name: given.pop(name) for name in names}
-    sizes = {"micro_batch_size": ours.get("micro_batch_size"), "distributed": ours.get("distribute", True)}
-    return checked(DataArguments(what, **parts, **sizes, steps=given.pop(steps)))
+    return next((each for each in (given, older) if each is not None), default)
 
 
 def split(training: DataArguments, validation: DataArguments, part: float) -> tuple[DataArguments, DataArguments]:
     """Moves the last `part` of the training data to the validation data, as `validation_split` says."""
-    rest, last = private.array_slicing.train_validation_split((training.x, training.y, training.sample_weight), part)
-    return _with_data(training, *rest), _with_data(validation, *last)
-
-
-def _with_data(given: DataArguments, x: Any, y: Any, sample_weight: Any) -> DataArguments:
-    return replace(given, x=x, y=y, sample_weight=sample_weight)
+    names = "x", "y", "sample_weight"
+    rest, last = private.array_slicing.train_validation_split(tuple(getattr(training, name) for name in names), part)
+    return (
+        replace(training, **dict(zip(names, rest, strict=True))),
+        replace(validation, **dict(zip(names, last, strict=True))),
+    )
 
 
 def in_order(outputs: Any, positions: NDArray[np.int64], lengths: NDArray[np.int64], everywhere: bool) -> Any:
@@ -142,7 +117,7 @@ def _times(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     local = np.array([fits.all(), rows[batch, 0], found[batch, output], *times], np.int64)
     everyone = runtime.context().allgather(local, "lengths of predictions")
     wrong = np.flatnonzero(everyone[:, 0] == 0)
-    if wrong.size == 0 and (everyone[:, 3:] != everyone[0, 3:]).any():
+    if wrong.size == 0:
         wrong = np.flatnonzero((everyone[:, 3:] != everyone[0, 3:]).any(axis=1))
     if wrong.size:
         _, rows_of_batch, returned = everyone[wrong[0], :3]

@@ -77,16 +77,8 @@ def _fit_alone(
     user_callbacks = given.pop("callbacks")
     rank_callbacks = internal.with_reporting(user_callbacks)
     if not takes_snapshots:
-        return method(
-            data.x,
-            data.y,
-            data.batch_size,
-            sample_weight=data.sample_weight,
-            shuffle=data.shuffle,
-            class_weight=data.class_weight,
-            callbacks=rank_callbacks,
-            **given,
-        )
+        given |= {"sample_weight": data.sample_weight, "shuffle": data.shuffle, "class_weight": data.class_weight}
+        return method(data.x, data.y, data.batch_size, callbacks=rank_callbacks, **given)
     start.check_compiled(model, "fit")
     _check_snapshots()
     part = checked_input(data, model)
@@ -167,7 +159,7 @@ def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str,
     if batches is not None:
         with model_state.during(model, model_state.Call(trains=False)):
             return method(batches, **given)
-    data = call_data.of_evaluation(given, ours)
+    data = call_data.of_call("evaluation data", given, ours)
     if runtime.get_size() == 1:
         data = with_batch_size(data, model)
         takeover.hook_for_timeline(model)
@@ -190,7 +182,7 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
 
     Data of this rank's own are predicted by this rank alone.
     """
-    data = call_data.of_prediction(given, ours)
+    data = call_data.of_call("data to predict", given, ours, ("x", "batch_size"))
     if runtime.get_size() == 1 or not data.distributed:
         data = with_batch_size(replace(data, distributed=False), model)
         takeover.hook_for_timeline(model)
