@@ -135,11 +135,10 @@ def check_keras() -> None:
         owners = _samples()
     except AttributeError as missing:
         raise _refusal(str(missing)) from missing
-    for owner, name, seen in (*private.NAMES, *private.FUNCTIONS):
-        others = [each.name for each in private.NAMES if each.owner == owner and each.seen != private.KNOWN]
-        alternatives = [name] if seen == private.KNOWN else others
-        if not any(hasattr(owners[owner], each) for each in alternatives):
-            raise _refusal(f"no {' or '.join(alternatives)} of {owner}")
+    for owner, names in private.NAMES.items():
+        for name in names:
+            if not any(hasattr(owners[owner], each) for each in name.split(" or ")):
+                raise _refusal(f"no {name} of {owner}")
     newest = tuple(map(int, private.KNOWN.rpartition(" ")[2].split(".")))
     if private.version() > newest:
         log.warn_once(
@@ -156,7 +155,7 @@ def _refusal(reason: str) -> NotImplementedError:
 
 
 def _samples() -> dict[str, Any]:
-    """The owners of names: modules, and an object of each kind. Objects have names: automatic ones are counted."""
+    """The owners of `private.NAMES`. Objects have names: automatic ones are counted."""
     metric = keras.metrics.MeanMetricWrapper(keras.losses.mean_squared_error, name="names")
     model = keras.Sequential([keras.Input((1,), name="names")], name="names")
     model.compile(keras.optimizers.SGD(name="names"), keras.losses.MeanSquaredError(name="names"), metrics=[metric])
@@ -172,5 +171,5 @@ def _samples() -> dict[str, Any]:
         "Optimizer": model.optimizer,
         "ModelCheckpoint": keras.callbacks.ModelCheckpoint("names.keras", save_freq=2),
         "ArrayDataAdapter": private.ArrayDataAdapter(np.zeros((2, 1)), batch_size=1),
-        **{name: getattr(private, name) for name in {each.owner for each in private.FUNCTIONS}},
+        **{owner: getattr(private, owner) for owner in private.NAMES if owner.islower()},
     }

@@ -1,7 +1,7 @@
 """Every private name of Keras that is read or patched, once: the other modules call the functions below.
 
-`NAMES` lists them with the versions in which they were seen; `hooks.check_keras` checks that they exist, and
-tools/compatibility.sh that they mean the same. Modules of `keras.src` are imported here and nowhere else.
+`hooks.check_keras` checks that those in `NAMES` exist, and tools/compatibility.sh that they mean the same. Modules of
+`keras.src` are imported here and nowhere else.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -46,50 +46,31 @@ MOMENTS = "_moments"
 FUNCTION = "_fn"
 SYMBOLIC_BUILD = "_symbolic_build"  # on JAX only
 
-
-class Name(NamedTuple):
-    """A private name of Keras."""
-
-    owner: str  # in `hooks._samples`, or a module
-    name: str
-    seen: str = KNOWN
-
-
-NAMES = (
-    Name("Model", "_compile_loss"),
-    Name("Model", "_compile_metrics"),
-    Name("Model", "_loss_tracker"),
-    Name("Model", "_flatten_layers"),
-    Name("Model", "_flatten_metrics_in_order"),
-    Name("Model", "_initial_epoch"),
-    Name("Model", METRICS_RESULT),
-    Name("Layer", REGULARIZATION_LOSSES),
-    Name("BatchNormalization", MOMENTS),
-    Name("CompileLoss", "flat_losses", "3.5 to 3.6"),
-    Name("CompileLoss", "_flat_losses", "3.7 to 3.16"),
-    Name("MeanMetricWrapper", FUNCTION),
-    Name("MeanMetricWrapper", "_fn_kwargs"),
-    Name("Optimizer", "_trainable_variables"),
-    Name("ModelCheckpoint", "_should_save_on_batch"),
-    Name("ArrayDataAdapter", "_inputs"),
-    Name("ArrayDataAdapter", "_num_samples"),
-    Name("ArrayDataAdapter", "_shuffle"),
-    Name("CompileLoss", "_user_loss"),
-    Name("CompileMetrics", "_user_metrics"),
-    Name("CompileMetrics", "_user_weighted_metrics"),
-)
-# Names of modules that are hooked or called; those that are imported above are not repeated.
-FUNCTIONS = (
-    Name("saving_lib", "save_model"),
-    Name("saving_lib", "save_weights_only"),
-    Name("legacy_h5_format", "save_model_to_hdf5"),
-    Name("saving_api", "load_model"),
-    Name("saving_api", "load_weights"),
-    Name("data_adapters", "get_data_adapter"),
-    Name("array_slicing", "convert_to_sliceable"),
-    Name("array_slicing", "TensorflowSparseWrapper"),
-    Name("array_slicing", "slice_tensorflow_sparse_wrapper"),
-)
+# By owner: a kind of object, or a module of which names are not imported above.
+NAMES: dict[str, tuple[str, ...]] = {
+    "Model": (
+        "_compile_loss",
+        "_compile_metrics",
+        "_loss_tracker",
+        "_flatten_layers",
+        "_flatten_metrics_in_order",
+        "_initial_epoch",
+        METRICS_RESULT,
+    ),
+    "Layer": (REGULARIZATION_LOSSES,),
+    "BatchNormalization": (MOMENTS,),
+    "CompileLoss": ("flat_losses or _flat_losses", "_user_loss"),  # until Keras 3.6, and after it
+    "CompileMetrics": ("_user_metrics", "_user_weighted_metrics"),
+    "MeanMetricWrapper": (FUNCTION, "_fn_kwargs"),
+    "Optimizer": ("_trainable_variables",),
+    "ModelCheckpoint": ("_should_save_on_batch",),
+    "ArrayDataAdapter": ("_inputs", "_num_samples", "_shuffle"),
+    "saving_lib": ("save_model", "save_weights_only"),
+    "legacy_h5_format": ("save_model_to_hdf5",),
+    "saving_api": ("load_model", "load_weights"),
+    "data_adapters": ("get_data_adapter",),
+    "array_slicing": ("convert_to_sliceable", "TensorflowSparseWrapper", "slice_tensorflow_sparse_wrapper"),
+}
 
 
 def version() -> tuple[int, ...]:
