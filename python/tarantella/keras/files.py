@@ -68,7 +68,7 @@ def by_master(model: Any) -> Iterator[None]:
     with written.moving_by_master(), _naming_the_master(), contextlib.ExitStack() as hooked:
         for each in private.every_layer(model):
             if isinstance(each, keras.Model):
-                hooked.enter_context(model_state.saving_by_master(each))
+                hooked.enter_context(hooks.setting(model_state.of(each), saved_by_master=True))
                 for method in (*SUFFIXES, "export"):
                     hooked.enter_context(hooks.hooking(each, method, _left_to_master))
         yield
@@ -101,7 +101,8 @@ def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         by_all, wrapped = written.is_by_every_rank(), getattr(model, "_tarantella_model", None)
         if wrapped is not None:  # a tarantella.Model that was passed to a function of Keras
             return together(method, filepath, lambda: save(wrapped, filepath, *args, **options), by_all)
-        if not by_all and not model_state.is_saved_by_master(model):
+        known = model_state.known(model)
+        if not by_all and not (known and known.saved_by_master):
             return original(model, filepath, *args, **options)
         return written.by_master(filepath, lambda: write(model, filepath, *args, **options))
 

@@ -116,7 +116,8 @@ def _fit_together(
     }
     with limitations.no_xla_for_own_data(model, parts), files.by_master(model), explained:
         limitations.no_xla_where_impossible(model, "train", "test")
-        with model_state.during(model, model_state.Call(trains=True)), takeover.validating(model, parts[1:]):
+        validating = hooks.setting(model_state.of(model), validation=parts[1] if parts[1:] else None)
+        with model_state.during(model, model_state.Call(trains=True)), validating:
             history = _run_keras_fit(model, method, parts[0], validation.x, callbacks, rank_callbacks, **options)
     written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history

@@ -125,6 +125,19 @@ def hooking(
             delattr(owner, name)
 
 
+@contextlib.contextmanager
+def setting(owner: Any, **values: Any) -> Iterator[None]:
+    """Gives attributes of this object other values for a while."""
+    before = {name: getattr(owner, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
 @functools.cache
 def check_keras() -> None:
     """Raises NotImplementedError where a private name is missing; a WARNING names a Keras newer than those tested.

@@ -67,17 +67,8 @@ def no_xla_for_own_data(model: Any, parts: list[DistributedInput]) -> Iterator[N
         yield
         return
     log.warn_once("jit_compile=True is switched off for data of each rank's own")
-    functions = model.train_function, model.test_function  # which a call around this one may be running
-    model.jit_compile = False
-    model.train_function = model.test_function = None
-    try:
+    with hooks.setting(model, jit_compile=False, train_function=None, test_function=None):  # a call around has its own
         yield
-    finally:
-        model.jit_compile = True
-        model.train_function, model.test_function = functions
-
-
-_CALLED = {"train": "training", "test": "evaluation"}
 
 
 def no_xla_where_impossible(model: Any, *kinds: str) -> None:
@@ -94,16 +85,10 @@ def no_xla_where_impossible(model: Any, *kinds: str) -> None:
         kinds, reason = ("train",), f"the sparse gradients of {', '.join(sparse)} (Embedding)"
     for kind in kinds if reason else ():
         if getattr(model, f"{kind}_function") is None:
-            _make_uncompiled(model, kind, reason)
-
-
-def _make_uncompiled(model: Any, kind: str, reason: str) -> None:
-    log.warn_once(f"jit_compile=True is switched off for {_CALLED[kind]} on several ranks: not possible with {reason}")
-    model.jit_compile = False
-    try:
-        getattr(model, f"make_{kind}_function")(force=True)
-    finally:
-        model.jit_compile = True
+            called = {"train": "training", "test": "evaluation"}[kind]
+            log.warn_once(f"jit_compile=True is switched off for {called} on several ranks: not possible with {reason}")
+            with hooks.setting(model, jit_compile=False):
+                getattr(model, f"make_{kind}_function")(force=True)
 
 
 @contextlib.contextmanager
@@ -117,7 +102,7 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
         yield
     except Exception as error:  # whatever user code, or the framework, raises
         reason = None
-        if is_overridden(model, f"{kind}_step") and not model_state.has_stepped(model):
+        if is_overridden(model, f"{kind}_step") and not model_state.of(model).completed > 0:
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
                 reason = _reason_of_rows(model, kind, part)
         if reason is None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -30,13 +31,13 @@ def counter(length: int | None = None) -> Any:
     return in_fresh_thread(lambda: keras.Variable(zeros, dtype="int64", trainable=False, name="tarantella_counter"))
 
 
+@dataclass(eq=False)
 class Call:
     """A fit or evaluation of a model in which all ranks ask for results together."""
 
-    def __init__(self, trains: bool, on_batch: bool = False) -> None:
-        """`on_batch`: of a single batch, after which ranks compare and average nothing else."""
-        self.trains, self.on_batch = trains, on_batch
-        self.metrics_are_local = False  # whether the metrics hold what this rank has seen, not what all have
+    trains: bool
+    on_batch: bool = False  # of a single batch, after which ranks compare and average nothing else
+    metrics_are_local: bool = False  # whether the metrics hold what this rank has seen, not what all have
 
 
 class PlanOwner:
@@ -78,7 +79,8 @@ class ModelState:
 
         # The next `compile`. A `set_weights` ends nothing: after one on some ranks only, test_on_batch and
         # predict_on_batch start from the master's weights, and in train_on_batch `consistency` finds those trained.
-        self._equal_for: dict[str, Any] = {}  # by kind of step: the loss tracker at that time
+        # By kind of step on single batches, for which ranks were made equal: the loss tracker at that time.
+        self.equal_for: dict[str, Any] = {}
         # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.across_rows`.
         self.compute_loss_uses: tuple[Any, str] = (None, "")
         # By whether steps train: those whose first batch is still to be looked at, or shall be at the next epoch; what
@@ -160,14 +162,6 @@ class ModelState:
         for key in variables & self.known_as_summed.keys():
             in_fresh_thread(functools.partial(self.known_as_summed[key].assign, 1))
 
-    def set_equal_for_single_batches(self, model: Any, kind: str) -> None:
-        """Notes that ranks were made equal for such steps on single batches, of the model as it is compiled now."""
-        self._equal_for[kind] = private.loss_tracker(model)
-
-    def is_equal_for_single_batches(self, model: Any, kind: str) -> bool:
-        """Whether ranks were made equal for such steps on single batches since the model's last `compile`."""
-        return kind in self._equal_for and self._equal_for[kind] is private.loss_tracker(model)
-
 
 _known: weakref.WeakKeyDictionary[Any, ModelState] = weakref.WeakKeyDictionary()
 # By optimizer of a user-defined loop, which has no model: what is done with a rank's gradients, until it is set again.
@@ -210,12 +204,6 @@ def _is_dense_float(value: Any) -> bool:
     return is_dense and keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))
 
 
-def has_stepped(model: Any) -> bool:
-    """Whether a training step of this call is known to have completed."""
-    found = known(model)
-    return found is not None and found.completed > 0
-
-
 @contextlib.contextmanager
 def during(model: Any, call: Call | None) -> Iterator[None]:
     """Makes `call` the model's current call for the block, and restores the enclosing one afterwards."""
@@ -236,20 +224,3 @@ def reset_unless_master(model: Any) -> None:
     """
     if not runtime.is_master_rank():
         model.reset_metrics()
-
-
-@contextlib.contextmanager
-def saving_by_master(model: Any) -> Iterator[None]:
-    """Sets `saved_by_master` for the time of the block."""
-    found = of(model)
-    outer, found.saved_by_master = found.saved_by_master, True
-    try:
-        yield
-    finally:
-        found.saved_by_master = outer
-
-
-def is_saved_by_master(model: Any) -> bool:
-    """Whether callbacks that save the model write on the master only, now."""
-    found = known(model)
-    return found is not None and found.saved_by_master

@@ -79,24 +79,19 @@ def _micro_batch(model: Any, kind: str, batch: Sequence[Any]) -> Any:
     return micro
 
 
-def _warn_of_differing(variables: list[Any]) -> None:
-    """Training on batches compares weights now and then, and would find ranks that were made equal in between."""
-    if variables:
-        log.warn_once(
-            f"{abbreviated([name_of(v) for v in variables])}: ranks had different values, and now have the master's. "
-            f"If you have not set them on the master, ranks train apart: {consistency.CURE}"
-        )
-
-
 def _start(model: Any, kind: str, micro: Any) -> None:
-    known = model_state.of(model)
-    if known.is_equal_for_single_batches(model, kind):
-        if kind != "train":
-            _warn_of_differing(start.from_master(model, model.weights))
+    known, tracker = model_state.of(model).equal_for, private.loss_tracker(model)
+    if kind in known and known[kind] is tracker:
+        differed = start.from_master(model, model.weights) if kind != "train" else []
+        if differed:  # training on batches compares weights now and then, and would find those set in between
+            log.warn_once(
+                f"{abbreviated([name_of(v) for v in differed])}: ranks had different values, and now have the "
+                f"master's. If you have not set them on the master, ranks train apart: {consistency.CURE}"
+            )
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
     specs = tf_data.from_arrays.types_of(micro.data)
     lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
     rows = None if kind == "predict" else int(micro.metadata[1])
     start.synchronize_for_batches(model, kind, lines, micro._replace(data=specs), rows)
-    known.set_equal_for_single_batches(model, kind)
+    known[kind] = private.loss_tracker(model)

@@ -20,7 +20,7 @@ from .._job import log, runtime, timeline
 from .._job.errors import Error
 from ..data import tf_data
 from ..data.adapter import ShardedAdapter
-from ..data.input import DistributedInput, uses_pipelines
+from ..data.input import uses_pipelines
 from ..data.rows import MicroBatch, PaddedMicroBatch, has_rows
 from . import epoch_end, hooks, limitations, model_state, private
 from .step import across_rows, gradients, losses, metrics, run
@@ -172,17 +172,6 @@ def _hook_validation(model: Any) -> None:
     """Hooks a class's own `evaluate`: within a fit it gets the user's validation data, not our batches. Idempotent."""
     if not hooks.are_keras_own(model, "evaluate"):
         hooks.hook(model, "evaluate", functools.partial(_evaluate, model))
-
-
-@contextlib.contextmanager
-def validating(model: Any, validation: list[DistributedInput]) -> Iterator[None]:
-    """Meanwhile these are the validation data of a fit, where there are any."""
-    found = model_state.of(model)
-    outer, found.validation = found.validation, validation[0] if validation else None
-    try:
-        yield
-    finally:
-        found.validation = outer
 
 
 def _evaluate(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:

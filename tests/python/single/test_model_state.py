@@ -15,7 +15,7 @@ pytest.importorskip("tensorflow")
 import keras
 
 from tarantella._job import runtime
-from tarantella.keras import consistency, epoch_end, model_state, on_batch, start
+from tarantella.keras import consistency, epoch_end, files, model_state, on_batch, start
 from tarantella.keras.step import across_rows, first_batch, gradients, metrics
 
 
@@ -86,14 +86,13 @@ def test_a_call_ends_with_its_block_and_gives_way_to_the_one_around_it(
     assert model_state.of(model).call is None
 
 
-def test_saving_by_the_master_ends_with_the_outermost_block(model: Any) -> None:
-    assert not model_state.is_saved_by_master(model)
-    assert model_state.known(model) is None  # asking makes nothing
-    with model_state.saving_by_master(model):
-        with model_state.saving_by_master(model):
-            assert model_state.is_saved_by_master(model)
-        assert model_state.is_saved_by_master(model)
-    assert not model_state.is_saved_by_master(model)
+def test_saving_by_the_master_ends_with_the_outermost_block() -> None:
+    model = keras.Sequential()
+    with files.by_master(model):
+        with files.by_master(model):
+            assert model_state.of(model).saved_by_master
+        assert model_state.of(model).saved_by_master
+    assert not model_state.of(model).saved_by_master
 
 
 def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any) -> None:
@@ -104,10 +103,8 @@ def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any
         consistency.before_step(model)
     found = model_state.of(model)
     assert (int(found.data_fingerprint), int(found.nan_labels), found.completed) == (15, 1, 1)
-    assert model_state.has_stepped(model)
     consistency.start(model)
     assert (int(found.data_fingerprint), int(found.nan_labels), found.completed) == (0, 0, -1)
-    assert not model_state.has_stepped(model)
 
 
 def test_layers_are_apart_from_a_step_until_the_next_average(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +140,15 @@ def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
 
 
 def test_a_model_that_was_not_compiled_is_made_equal_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Model()
-    assert not model_state.of(model).is_equal_for_single_batches(model, "predict")
-    model_state.of(model).set_equal_for_single_batches(model, "predict")
-    assert model_state.of(model).is_equal_for_single_batches(model, "predict")
+    started: list[Any] = []
+    monkeypatch.setattr("tarantella.keras.start.synchronize_for_batches", lambda *arguments: started.append(arguments))
+    monkeypatch.setattr("tarantella.keras.start.from_master", lambda *arguments: None)
+    model: Any = Model()
+    model.weights = []
+    batch = types.SimpleNamespace(data=(), metadata=(2, 4), _replace=lambda data: batch)
+    for _ in range(2):
+        on_batch._start(model, "predict", batch)
+    assert len(started) == 1
 
 
 def test_weight_checks_count_on_until_their_setting_changes(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
