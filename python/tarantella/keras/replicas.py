@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from .._job import runtime, timeline
 from .._job.errors import MismatchError
 from . import hooks, private
 
-# Maximum number of bytes per broadcast, which limits the memory for copies.
+# Bytes per broadcast, about, which limits the memory for copies.
 _CHUNK = 64 * 2**20
 _SEED_STEP = 0x9E3779B1
 
@@ -79,7 +80,10 @@ def broadcast(every: Iterable[Any], root: int = 0, context: Any = None) -> None:
 
 def send(every: Iterable[Any], root: int = 0, context: Any = None) -> None:
     """As `broadcast`, for variables that are known to differ. Collective."""
-    for group in _groups(every):
+    every = list(every)
+    begins = itertools.accumulate((math.prod(v.shape) * 8 for v in every), initial=0)
+    for _, pairs in itertools.groupby(zip(begins, every, strict=False), lambda pair: pair[0] // _CHUNK):
+        group = [variable for _, variable in pairs]
         context = context or runtime.context()
         distance = (context.rank - root) % context.size
         values = [np.ascontiguousarray(np.asarray(v)) for v in group]
@@ -96,19 +100,6 @@ def assign(every: Iterable[Any], values: Iterable[NDArray[Any]]) -> None:
     """Sets variables to values, which are converted to their types."""
     for variable, value in zip(every, values, strict=True):
         variable.assign(value.astype(keras.backend.standardize_dtype(variable.dtype)))
-
-
-def _groups(every: Iterable[Any]) -> Iterable[list[Any]]:
-    group: list[Any] = []
-    size = 0
-    for variable in every:
-        group.append(variable)
-        size += int(np.prod(variable.shape)) * 8
-        if size >= _CHUNK:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def fold_in(state: NDArray[Any], rank: int) -> NDArray[Any]:

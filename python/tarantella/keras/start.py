@@ -44,7 +44,9 @@ def synchronize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, 
 
 
 def _synchronize(model: Any, spec: Any, kind: str) -> None:
-    build(model, spec, kind)
+    # A step that has padding must be able to undo what it has done to all that is kept.
+    undoes = backend.steps_are_stateful and not isinstance(spec, (MicroBatch, PredictBatch)) and not model.run_eagerly
+    build(model, spec.data, kind, with_metrics=undoes)
     replicas.check_alike(model, optimizers=kind == "train")
     from_master(model, replicas.variables(model, optimizers=kind == "train"))
     takeover.hook_model(model)
@@ -77,26 +79,21 @@ def _among(some: list[Any], every: Iterable[Any]) -> list[Any]:
 
 
 @timeline.part("build")
-def build(model: Any, spec: Any, kind: str) -> None:
-    """Creates the variables that must be equal before the first step, or that a step must be able to undo.
+def build(model: Any, data: Any, kind: str, with_metrics: bool = False) -> None:
+    """Creates the variables that must be equal before the first step, for data of this type.
 
     What losses and metrics keep is otherwise made in the first step, as in plain Keras.
     """
-    is_padded = not isinstance(spec, (MicroBatch, PredictBatch))
-    undoes = is_padded and backend.steps_are_stateful and not model.run_eagerly
-    if not _has_weights(model) or (undoes and not private.compiled_is_built(model)):
-        _trace(model, spec.data, kind)
+    if not _has_weights(model) or (with_metrics and not private.compiled_is_built(model)):
+        _trace(model, data, kind)
     optimizer = getattr(model, "optimizer", None)
     if kind == "train" and optimizer is not None and not optimizer.built:
         optimizer.build(model.trainable_variables)
 
 
 def build_whole(model: Any, data: Any) -> None:
-    """Creates all that training keeps, for data of this type. What losses and metrics keep is otherwise made later."""
-    if not _has_weights(model) or not private.compiled_is_built(model):
-        _trace(model, data, "train")
-    if model.optimizer is not None and not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    """Creates all that training keeps, for data of this type."""
+    build(model, data, "train", with_metrics=True)
     if not all(each.built for each in private.optimizers(model)):  # those that a train_step of the user's builds
         _trace(model, data, "train")
 
@@ -117,7 +114,7 @@ def _trace(model: Any, data: Any, kind: str) -> None:
         # What the failed trace has made has no values, and nothing gives it any: then this is the error to show.
         if _has_weights(model) and all(map(_has_value, replicas.variables(model))):
             return  # the step itself raises it again, or is run eagerly and need not be traced
-        if any(_has_unknown_rank(leaf) for leaf in tree.flatten(data) if has_rows(leaf)):
+        if any(getattr(leaf.shape, "rank", 0) is None for leaf in tree.flatten(data) if has_rows(leaf)):
             raise ValueError(
                 "the model is not built and the dataset does not say the shapes of its elements; give the model an "
                 "Input, or the dataset shapes: dataset.map(…) with tf.ensure_shape"
@@ -128,14 +125,6 @@ def _trace(model: Any, data: Any, kind: str) -> None:
                 "every rank: give it an Input, call model.build(…), or call it on one batch"
             ) from error
         raise
-
-
-def _has_unknown_rank(leaf: Any) -> bool:
-    try:
-        len(leaf.shape)
-    except ValueError:  # TensorFlow's
-        return True
-    return False
 
 
 def _has_value(variable: Any) -> bool:

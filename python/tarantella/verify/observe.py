@@ -21,7 +21,6 @@ from keras import tree
 from .._backend.steps import in_fresh_thread
 from .._job import log
 from .._job.environment import layout
-from ..data.rows import MicroBatch
 from ..keras import fit, hooks, on_batch, private, start, takeover
 from ..keras.step.step import current_step
 from . import examine, record
@@ -140,7 +139,7 @@ class Watch:
         """Builds the model before its first step, as several ranks do."""
         self.builds = True
         try:
-            start.build(model, MicroBatch(data, None), "train")
+            start.build(model, data, "train")
         finally:
             self.builds = False
         self.begin(model)
