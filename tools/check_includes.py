@@ -57,7 +57,6 @@ _MODEL = (*_DATA, "keras/hooks", "keras/model_state", "keras/replicas")
 _STEP = (*_MODEL, "keras/step/")
 _CALLS = (
     *_STEP,
-    "keras/consistency",
     "keras/epoch_end",
     "keras/callbacks/",
     "keras/snapshots/",
@@ -81,10 +80,9 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/__init__": ("keras/callbacks/",),
     "keras/hooks": ("_job/", "keras/private"),
     "keras/model_state": _DATA,
-    "keras/replicas": (*_DATA, "keras/hooks"),
+    "keras/replicas": (*_DATA, "keras/hooks", "keras/model_state"),
     "keras/step/": _STEP,
-    "keras/consistency": _MODEL,
-    "keras/epoch_end": (*_MODEL, "keras/consistency"),
+    "keras/epoch_end": _MODEL,
     "keras/h5_files": ("keras/hooks",),
     "keras/written": _MODEL,
     "keras/files": (*_MODEL, "keras/h5_files", "keras/written"),

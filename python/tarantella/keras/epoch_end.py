@@ -37,7 +37,7 @@ from .. import _exchange
 from .._backend import backend
 from .._job import log, runtime, timeline
 from .._job.log import abbreviated
-from . import consistency, hooks, model_state, private, replicas
+from . import hooks, model_state, private, replicas
 
 _OPERATIONS: dict[str, Any] = {"sum": np.sum, "max": np.max, "min": np.min}
 
@@ -68,15 +68,15 @@ def _result_or_logs(model: Any, original: Callable[[Any], Any]) -> Callable[[Any
         if call is None:
             return original(logs)
         backend.sync(model)  # ranks call the core in one order: first the steps, then what follows
-        consistency.same_data(model)
+        replicas.same_data(model)
         if call.trains and not call.on_batch:
             average_layer_state(model)
-            consistency.same_weights(model)
+            replicas.same_weights(model)
         combine_metrics(model)
         call.metrics_are_local = False
         results = _results(model, call, original, logs)
         if call.trains and not call.on_batch:
-            consistency.nan_labels(model, flattened(results).get("loss", 0.0))
+            replicas.nan_labels(model, flattened(results).get("loss", 0.0))
         return results
 
     return result_or_logs

@@ -18,13 +18,13 @@ from ..data.adapter import ShardedAdapter
 from ..data.input import DataArguments, DistributedInput, checked_input, distribute, uses_pipelines, with_batch_size
 from . import (
     call_data,
-    consistency,
     files,
     hooks,
     limitations,
     model_state,
     on_batch,
     private,
+    replicas,
     start,
     takeover,
     written,
@@ -40,7 +40,8 @@ def _verbose(verbose: Any) -> Any:
 
 def _settings(arguments: dict[str, Any]) -> list[str]:
     """What must be equal on all ranks beside the data, a line each."""
-    return [*(f"{name}={value!r}" for name, value in arguments.items()), *consistency.settings()]
+    arguments = {**arguments, "TNT_WEIGHT_CHECK_STEPS": model_state.weight_check_interval()}
+    return [f"{name}={value!r}" for name, value in arguments.items()]
 
 
 def fit(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
@@ -106,7 +107,7 @@ def _fit_together(
     parts = distribute("fit", given, model, _settings(options))
     batches = [each.batches for each in parts]
     start.synchronize(model, "train", parts)
-    rank_callbacks = internal.with_reporting([consistency.BeforeSteps(model), *placement.arrange(model, callbacks)])
+    rank_callbacks = internal.with_reporting([replicas.BeforeSteps(model), *placement.arrange(model, callbacks)])
     limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
     options |= {

@@ -15,6 +15,7 @@ from keras import ops
 
 from .._backend.steps import in_fresh_thread
 from .._job import runtime
+from .._job.environment import integer
 from . import private
 
 # `loop(optimizer, gradients, variables, apply)` returns `apply(reduced)`, the optimizer's own update. It must not hold
@@ -38,6 +39,15 @@ class Call:
     trains: bool
     on_batch: bool = False  # of a single batch, after which ranks compare and average nothing else
     metrics_are_local: bool = False  # whether the metrics hold what this rank has seen, not what all have
+
+
+def weight_check_interval() -> int:
+    """Steps between two comparisons of weights, equal on all ranks.
+
+    The checksum reads the weights once, so a hundred steps that each read and write them several times take a thousand
+    times as long.
+    """
+    return integer("TNT_WEIGHT_CHECK_STEPS", 100)
 
 
 class PlanOwner:
@@ -78,7 +88,7 @@ class ModelState:
         self.logs: dict[bool, Logs] = {}  # by whether the steps train
 
         # The next `compile`. A `set_weights` ends nothing: after one on some ranks only, test_on_batch and
-        # predict_on_batch start from the master's weights, and in train_on_batch `consistency` finds those trained.
+        # predict_on_batch start from the master's weights, and in train_on_batch `replicas` finds those trained.
         # By kind of step on single batches, for which ranks were made equal: the loss tracker at that time.
         self.equal_for: dict[str, Any] = {}
         # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.across_rows`.
@@ -106,7 +116,7 @@ class ModelState:
         self.can_gather: dict[Any, bool] = {}
         self.global_metrics: dict[int, Any] = {}  # metrics that every rank updates with all rows, by id
 
-        # The next comparison of weights; steps count on from call to call. See `consistency`.
+        # The next comparison of weights; steps count on from call to call. See `replicas.before_step`.
         self.unchecked_steps = 0
         self.weight_check_interval = 0  # from the first call on
 
@@ -115,7 +125,8 @@ class ModelState:
         self._added_sums: weakref.WeakKeyDictionary[Any, dict[tuple[bool, int], Any]] = weakref.WeakKeyDictionary()
 
     def start(self) -> None:
-        """Forgets what the previous call has read."""
+        """Forgets what the previous call has read. Called before the first step of a call."""
+        self.weight_check_interval = weight_check_interval()
         self.data_fingerprint.assign(0)
         self.nan_labels.assign(0)
         self.step_state.assign([0] * 4)

@@ -17,7 +17,7 @@ from .._job import log, runtime
 from .._job.log import abbreviated
 from ..data import tf_data
 from ..data.input import uses_pipelines
-from . import call_data, consistency, epoch_end, model_state, private, start
+from . import call_data, epoch_end, model_state, private, replicas, start
 
 _Method = Callable[..., Any]
 
@@ -33,7 +33,7 @@ def train(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, An
             raise ValueError("class_weight and sample_weight cannot be given at the same time")
         sample_weight = private.data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
     batch = _micro_batch(model, "train", (x, y, sample_weight))
-    consistency.before_step(model)
+    replicas.before_step(model)
     model_state.of(model).count_single_batch()
     return _run(model, "train", batch, given["return_dict"])
 
@@ -86,7 +86,7 @@ def _start(model: Any, kind: str, micro: Any) -> None:
         if differed:  # training on batches compares weights now and then, and would find those set in between
             log.warn_once(
                 f"{abbreviated([name_of(v) for v in differed])}: ranks had different values, and now have the "
-                f"master's. If you have not set them on the master, ranks train apart: {consistency.CURE}"
+                f"master's. If you have not set them on the master, ranks train apart: {replicas.CURE}"
             )
         return
     # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.

@@ -1,4 +1,7 @@
-"""State that every rank has a copy of, set to the master's: variables, and the oracle of a KerasTuner."""
+"""State that every rank has a copy of, set to the master's: variables, and the oracle of a KerasTuner.
+
+Checks after every epoch, and within it, that ranks have read the same data and still hold the same weights.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -16,14 +20,20 @@ from numpy.typing import NDArray
 
 from .. import _exchange
 from .._backend import backend
-from .._exchange import described
+from .._exchange import described, name_of
 from .._job import runtime, timeline
 from .._job.errors import MismatchError
-from . import hooks, private
+from . import hooks, model_state, private
 
 # Bytes per broadcast, about, which limits the memory for copies.
 _CHUNK = 64 * 2**20
 _SEED_STEP = 0x9E3779B1
+
+CURE = (
+    "change the model, its learning rate and its optimizers in the same way on every rank; a train_step that moves "
+    "weights by local gradients and back (SAM) must save and assign the old values: adding and subtracting rounds "
+    "differently on each rank"
+)
 
 
 def _optimizer_variables(model: Any) -> list[Any]:
@@ -107,6 +117,80 @@ def fold_in(state: NDArray[Any], rank: int) -> NDArray[Any]:
     folded = state.copy()
     folded[0] = (int(folded[0]) + rank * _SEED_STEP) % 2**31 if rank else folded[0]
     return folded
+
+
+@timeline.part("compare data")
+def same_data(model: Any) -> None:
+    """Raises MismatchError on all ranks if they have read different global batches. Collective."""
+    local = np.asarray(model_state.of(model).data_fingerprint).reshape(1)
+    model_state.of(model).data_fingerprint.assign(0)
+    everyone = runtime.context().allgather(local, "fingerprints of the data").ravel()
+    others = np.flatnonzero(everyone != everyone[0])
+    if others.size:
+        raise MismatchError(
+            f"rank {others[0]} read other data than rank 0: each rank takes its rows of the same global batches; "
+            "use the same seed on all ranks for every shuffle, split and random generator, and the same files in the "
+            "same order; if threads or processes draw random numbers (workers=…, num_parallel_calls=…), the numbers of "
+            "an element are not deterministic: draw them with a seed made from its index"
+        )
+
+
+def nan_labels(model: Any, loss: Any) -> None:
+    """Raises ValueError on all ranks if the loss is NaN because labels are. Collective if the loss is NaN."""
+    if model.stop_training or not np.isnan(loss).any():
+        return
+    local = np.asarray(model_state.of(model).nan_labels).reshape(1)
+    count = int(runtime.context().allreduce(local, "labels that are NaN")[0])
+    if count:
+        raise ValueError(
+            f"the loss is nan, and {count} of the labels trained on are: remove these rows, or compile with a loss "
+            "that masks them; with keras.callbacks.TerminateOnNaN() training stops without an error"
+        )
+
+
+@timeline.part("compare weights")
+def same_weights(model: Any) -> None:
+    """Raises MismatchError on all ranks if the trainable weights of the ranks have drifted apart. Collective.
+
+    Compares one checksum, and that of each weight only if it differs.
+    """
+    backend.sync(model)
+    variables = [*model.trainable_variables, *trainable_outside(model)]
+    local = np.array([_exchange.checksum(variables)], np.int64)
+    everyone = runtime.context().allgather(local, "checksum of the weights").ravel()
+    if (everyone != everyone[0]).any():
+        checksums = _exchange.checksums(variables).view(np.uint64)
+        lines = [f"{name_of(v)!r} with the checksum {each:016x}" for v, each in zip(variables, checksums, strict=True)]
+        _exchange.check_equal("trained weights", lines, CURE)
+
+
+def before_step(model: Any) -> None:
+    """Compares the weights of the ranks once every TNT_WEIGHT_CHECK_STEPS steps. Collective then."""
+    found = model_state.of(model)
+    if 0 < found.weight_check_interval <= found.unchecked_steps:
+        same_weights(model)
+        found.unchecked_steps = 0
+    found.unchecked_steps += 1
+    found.completed += 1
+    found.stepped_since_sync = True
+
+
+class BeforeSteps(keras.callbacks.Callback):
+    """Compares weights before steps. Not after them: Keras may run on_train_batch_end in another thread."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._of = weakref.ref(model)  # on JAX, Keras's property `model` assigns all variables
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        model_state.of(self.model).try_again()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        before_step(self._of())
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        found = model_state.of(self.model)
+        found.completed = max(1, found.completed)
 
 
 def hook_tuners(keras_tuner: Any) -> None:

@@ -17,7 +17,7 @@ from .._backend import backend
 from .._job import timeline
 from ..data.input import DistributedInput, check_equal
 from ..data.rows import MicroBatch, PredictBatch, has_rows
-from . import consistency, epoch_end, hooks, limitations, model_state, private, replicas, takeover
+from . import epoch_end, hooks, limitations, model_state, private, replicas, takeover
 from .step import across_rows
 
 
@@ -35,7 +35,7 @@ def synchronize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
 @timeline.part("start")
 def synchronize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
     """As `synchronize`, before the first of many single batches of the type `spec`, of so many rows."""
-    check_equal("a batch", [*lines, *consistency.settings()])
+    check_equal("a batch", [*lines, f"TNT_WEIGHT_CHECK_STEPS={model_state.weight_check_interval()}"])
     _synchronize(model, spec, kind)
     limitations.no_xla_where_impossible(model, *{kind} & {"train", "test"})
     limitations.warn(model)
@@ -50,7 +50,7 @@ def _synchronize(model: Any, spec: Any, kind: str) -> None:
     replicas.check_alike(model, optimizers=kind == "train")
     from_master(model, replicas.variables(model, optimizers=kind == "train"))
     takeover.hook_model(model)
-    consistency.start(model)
+    model_state.of(model).start()
 
 
 @timeline.part("send weights of the master")

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tarantella._job import log
 from tarantella.data.input import DataArguments, checked_input
-from tarantella.keras import consistency, limitations
+from tarantella.keras import limitations, model_state, replicas
 
 
 def test_data_that_keras_refuses_get_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,9 +37,9 @@ class Own(keras.Model):
 def raised(rows_of_a_batch: Any, steps: int = 0) -> str:
     """The error that `fit` ends with where a step, or a callback after `steps` steps, raises one."""
     model = Own()
-    consistency.start(model)
+    model_state.of(model).start()
     for _ in range(steps):
-        consistency.before_step(model)
+        replicas.before_step(model)
     batches = types.SimpleNamespace(element_spec=types.SimpleNamespace(data=tf.TensorSpec([None], tf.float32)))
     part: Any = types.SimpleNamespace(rows_of_a_batch=rows_of_a_batch, batches=batches)
     with (

@@ -15,7 +15,7 @@ pytest.importorskip("tensorflow")
 import keras
 
 from tarantella._job import runtime
-from tarantella.keras import consistency, epoch_end, files, model_state, on_batch, start
+from tarantella.keras import epoch_end, files, model_state, on_batch, replicas, start
 from tarantella.keras.step import across_rows, first_batch, gradients, metrics
 
 
@@ -51,7 +51,7 @@ def test_facts_end_with_the_model() -> None:
     before = len(model_state._known)
     kept, passing = Model(), Model()
     for each in (kept, passing):
-        consistency.start(each)
+        model_state.of(each).start()
         model_state.of(each).added_sum(each, True, 0)
     assert len(model_state._known) == before + 2
     del each, passing
@@ -96,14 +96,14 @@ def test_saving_by_the_master_ends_with_the_outermost_block() -> None:
 
 
 def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any) -> None:
-    consistency.start(model)
+    model_state.of(model).start()
     model_state.note_batch(model, 7)
     model_state.note_batch(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
     for _ in range(2):
-        consistency.before_step(model)
+        replicas.before_step(model)
     found = model_state.of(model)
     assert (int(found.data_fingerprint), int(found.nan_labels), found.completed) == (15, 1, 1)
-    consistency.start(model)
+    model_state.of(model).start()
     assert (int(found.data_fingerprint), int(found.nan_labels), found.completed) == (0, 0, -1)
 
 
@@ -111,10 +111,10 @@ def test_layers_are_apart_from_a_step_until_the_next_average(model: Any, monkeyp
     averages: list[Any] = []
     monkeypatch.setattr(epoch_end, "average_of", lambda model, differ: averages.append(differ) or [])
     monkeypatch.setattr("tarantella.keras.replicas.differing", list)
-    consistency.start(model)
+    model_state.of(model).start()
     start.from_master(model, [])
-    consistency.before_step(model)
-    consistency.start(model)  # another call does not bring them together
+    replicas.before_step(model)
+    model_state.of(model).start()  # another call does not bring them together
     for _ in range(2):
         start.from_master(model, [])
     assert len(averages) == 1
@@ -130,7 +130,7 @@ def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
     model.weights = []
     for kind in ("predict", "train", "test", "train", "predict"):
         on_batch._start(model, kind, batch)
-    consistency.start(model)
+    model_state.of(model).start()
     on_batch._start(model, "train", batch)  # fit and evaluate leave them equal
     assert [kind for _, kind, *_ in started] == ["predict", "train", "test"]
     model.compile()
@@ -153,13 +153,13 @@ def test_a_model_that_was_not_compiled_is_made_equal_once(monkeypatch: pytest.Mo
 
 def test_weight_checks_count_on_until_their_setting_changes(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[Any] = []
-    monkeypatch.setattr(consistency, "same_weights", compared.append)
+    monkeypatch.setattr(replicas, "same_weights", compared.append)
 
     def compares(steps: int) -> int:
         compared.clear()
-        consistency.start(model)
+        model_state.of(model).start()
         for _ in range(steps):
-            consistency.before_step(model)
+            replicas.before_step(model)
         return len(compared)
 
     monkeypatch.setenv("TNT_WEIGHT_CHECK_STEPS", "4")
