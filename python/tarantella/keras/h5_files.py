@@ -11,7 +11,6 @@ from typing import Any
 
 from . import hooks
 
-_PAGE = 4096
 # HDF5 reads again what it has written in blocks of up to 1 MiB, its metadata, but never a weight that is larger.
 _MOST_READ_AGAIN = 2**20
 
@@ -25,7 +24,7 @@ class _Disk(io.FileIO):
         super().__init__(path, "w+")
         self.path = path
         self.error: OSError | None = None
-        self._pages: dict[int, bytearray] = {}  # what the disk did not take
+        self._kept: list[tuple[int, bytes]] = []  # what the disk did not take, and where it begins
 
     def __repr__(self) -> str:  # becomes h5py's File.filename
         return self.path
@@ -37,15 +36,16 @@ class _Disk(io.FileIO):
             with self._noting_errors():
                 left = left[super().write(left) or 0 :]
         if left and len(view) <= _MOST_READ_AGAIN:
-            self._keep(self.tell(), left)
+            self._kept.append((self.tell(), bytes(left)))
         return len(view)
 
     def readinto(self, into: Any) -> int:
-        view = memoryview(into).cast("B")
-        start = self.tell()
-        for place, page, within in self._parts(start, len(view)):
-            kept = self._pages.get(page)
-            view[place - start :][: within.stop - within.start] = (kept or self._on_disk(page))[within]
+        view, start = memoryview(into).cast("B"), self.tell()
+        view[:] = os.pread(self.fileno(), len(view), start).ljust(len(view), b"\0")
+        for place, data in self._kept:
+            first, end = max(start, place), min(start + len(view), place + len(data))
+            if first < end:
+                view[first - start : end - start] = data[first - place : end - place]
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
@@ -63,25 +63,6 @@ class _Disk(io.FileIO):
             yield
         except OSError as error:
             self.error = OSError(error.errno, error.strerror, self.path)
-
-    def _keep(self, start: int, data: memoryview) -> None:
-        for place, page, within in self._parts(start, len(data)):
-            kept = self._pages.setdefault(page, self._on_disk(page))
-            kept[within] = data[place - start :][: within.stop - within.start]
-        self.seek(start + len(data))
-
-    def _on_disk(self, page: int) -> bytearray:
-        return bytearray(os.pread(self.fileno(), _PAGE, page * _PAGE).ljust(_PAGE, b"\0"))
-
-    @staticmethod
-    def _parts(start: int, size: int) -> Iterator[tuple[int, int, slice]]:
-        """The parts of a range by page: where each begins, its page, and where in that."""
-        place, end = start, start + size
-        while place < end:
-            page, first = divmod(place, _PAGE)
-            last = min(_PAGE, end - page * _PAGE)
-            yield place, page, slice(first, last)
-            place += last - first
 
 
 @contextlib.contextmanager
