@@ -9,7 +9,7 @@ import keras
 from .compat import ParallelStrategy, json_of_yaml
 from .keras import files
 from .keras.model import Model
-from .keras.wrapper import model_of_config, unwrapped
+from .keras.wrapper import unwrapped
 
 __all__ = [
     "clone_model",
@@ -70,7 +70,7 @@ def model_from_config(
 
     Takes that of a functional or a Sequential model, or a serialized Keras object. Raises ValueError for anything else.
     """
-    return Model(model_of_config(config, custom_objects), parallel_strategy)
+    return Model(Model.from_config(config, custom_objects), parallel_strategy)
 
 
 def model_from_json(

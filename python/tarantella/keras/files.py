@@ -20,22 +20,16 @@ from . import h5_files, hooks, model_state, private, written
 # The suffixes of single files that Keras 3 writes, by method; other targets are folders or shards.
 SUFFIXES = {"save": (".keras", ".h5", ".hdf5"), "save_weights": (".weights.h5",)}
 
-# The functions in which all saving ends, by method: for methods of models and for functions of Keras.
-_WRITERS = (
-    ("save", private.saving_lib, "save_model"),
-    ("save", private.legacy_h5_format, "save_model_to_hdf5"),
-    ("save_weights", private.saving_lib, "save_weights_only"),
-)
-
-
 # The master's notification of a save: it returned None, it failed, it returned something.
 _NOTHING, _FAILED, _DONE = 0, 1, 2
 
 
 def hook_writers() -> None:
     """Makes Keras write complete files, on the master, for every tarantella.Model and for models in `by_master`."""
-    for method, module, name in _WRITERS:
-        hooks.hook(module, name, functools.partial(_writer, method))
+    # All saving ends in these, of methods of models and of functions of Keras.
+    hooks.hook(private.saving_lib, "save_model", functools.partial(_writer, "save"))
+    hooks.hook(private.legacy_h5_format, "save_model_to_hdf5", functools.partial(_writer, "save"))
+    hooks.hook(private.saving_lib, "save_weights_only", functools.partial(_writer, "save_weights"))
 
 
 def hook_checkpoints() -> None:

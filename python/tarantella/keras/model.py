@@ -11,7 +11,7 @@ from .._job import runtime
 from .._job.environment import prints_output
 from ..compat import ParallelStrategy, check_strategy, to_yaml
 from . import call_data, files, fit, takeover
-from .wrapper import Wrapper, merged_signature, model_of_config
+from .wrapper import Wrapper, merged_signature
 
 
 class Model(Wrapper):
@@ -260,7 +260,16 @@ class Model(Wrapper):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Model:
         """A new model of the layers that `get_config` describes: see `tarantella.models.model_from_config`."""
-        return Model(model_of_config(config, custom_objects))
+        if not isinstance(config, dict) or not {"layers", "class_name"} & set(config):
+            raise ValueError(
+                f"model_from_config needs what get_config of a functional or Sequential model gives (got {config!r:.80}"
+                "); use from_config of your own class for a subclassed model"
+            )
+        with keras.saving.custom_object_scope(custom_objects or {}):
+            if "class_name" in config:
+                return Model(keras.saving.deserialize_keras_object(config))
+            kind = keras.Model if "input_layers" in config else keras.Sequential
+            return Model(kind.from_config(config))
 
 
 for _name in takeover.METHODS:

@@ -137,7 +137,8 @@ def _on_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any
 
 def hook_model(model: Any) -> None:
     """Hooks the steps, the losses' trackers, the optimizers and the metrics of a Keras model. Idempotent."""
-    _hook_validation(model)
+    if not hooks.are_keras_own(model, "evaluate"):  # within a fit it gets the user's validation data, not our batches
+        hooks.hook(model, "evaluate", functools.partial(_evaluate, model))
     gradients.install()
     run.install(model)
     across_rows.install(model)
@@ -168,12 +169,6 @@ def _build(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     return build
 
 
-def _hook_validation(model: Any) -> None:
-    """Hooks a class's own `evaluate`: within a fit it gets the user's validation data, not our batches. Idempotent."""
-    if not hooks.are_keras_own(model, "evaluate"):
-        hooks.hook(model, "evaluate", functools.partial(_evaluate, model))
-
-
 def _evaluate(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def evaluate(*args: Any, **kwargs: Any) -> Any:
         found = model_state.of(model).validation
@@ -194,16 +189,12 @@ def validation_batches(model: Any, given: dict[str, Any]) -> ShardedAdapter | No
     Removes the data from the arguments then.
     """
     known = model_state.known(model)  # None on one rank
-    found = None if known is None else known.validation
-    if not given.pop("_use_cached_eval_dataset", False) or found is None:
+    if not given.pop("_use_cached_eval_dataset", False) or known is None or known.validation is None:
         return None
     for name in ("x", "y", "sample_weight", "batch_size"):
         del given[name]
-    batches: ShardedAdapter = found.batches
+    batches: ShardedAdapter = known.validation.batches
     return batches
-
-
-_NAMES = {"train": "train step", "test": "test step", "predict": "predict step"}
 
 
 def hook_for_timeline(model: Any) -> None:
@@ -212,8 +203,8 @@ def hook_for_timeline(model: Any) -> None:
         return
     if uses_pipelines() and hooks.hook(model, "train_step", _marked, "timeline"):
         model.train_function = None
-    for kind in _NAMES:
-        if hooks.hook_functions(model, kind, functools.partial(timeline.step, _NAMES[kind]), "timeline"):
+    for kind in ("train", "test", "predict"):
+        if hooks.hook_functions(model, kind, functools.partial(timeline.step, f"{kind} step"), "timeline"):
             setattr(model, f"{kind}_function", None)
 
 

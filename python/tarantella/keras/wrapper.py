@@ -86,20 +86,3 @@ def merged_signature(of_keras: Callable[..., Any], ours: Callable[..., Any]) -> 
             *(each for each in inspect.signature(ours).parameters.values() if each.kind is each.KEYWORD_ONLY),
         ]
     )
-
-
-def model_of_config(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Any:
-    """A Keras model of the layers that `get_config` describes, without their weights.
-
-    Takes the config of a functional or Sequential model, or a serialized Keras object. Raises ValueError for anything
-    else.
-    """
-    if not isinstance(config, dict) or not {"layers", "class_name"} & set(config):
-        raise ValueError(
-            f"model_from_config needs what get_config of a functional or Sequential model gives (got {config!r:.80}); "
-            "use from_config of your own class for a subclassed model"
-        )
-    with keras.saving.custom_object_scope(custom_objects or {}):
-        if "class_name" in config:
-            return keras.saving.deserialize_keras_object(config)
-        return (keras.Model if "input_layers" in config else keras.Sequential).from_config(config)

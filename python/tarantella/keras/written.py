@@ -12,6 +12,7 @@ import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -29,7 +30,6 @@ _saves: dict[str, int] = {}
 _order: list[str] = []
 _before = 0
 _everywhere: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_everywhere", default=False)
-_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("tarantella_saving", default=False)
 # Patterns of the paths to which callbacks save that run on the master only, and how often these have run.
 _patterns: set[str] = set()
 _checkpoints = 0
@@ -45,7 +45,7 @@ def _key(path: Any) -> str:
 
 @contextlib.contextmanager
 def by_every_rank() -> Iterator[None]:
-    """Inside this context, `by_master` acts on every rank."""
+    """Inside this context, `by_master` acts on the rank that calls it."""
     token = _everywhere.set(True)
     try:
         yield
@@ -63,13 +63,12 @@ def by_master(path: Any, call: Callable[[], Any]) -> Any:
 
     What it calls may come here again, and then acts at once. Returns None on the other ranks.
     """
-    if _everywhere.get() or _inside.get():
+    if _everywhere.get():
         return call()
-    token = _inside.set(True)
     try:
-        return call() if runtime.is_master_rank() else None
+        with by_every_rank():
+            return call() if runtime.is_master_rank() else None
     finally:
-        _inside.reset(token)
         if path is not None:  # also where it has failed, which the user may catch: the others do not know
             _note(path)
 
@@ -83,18 +82,15 @@ def is_left_to_master(path: Any, copies: bool = False) -> bool:
     key = _key(path)
     if not key:
         return False
-    inside, above = key + os.sep, _above(key)
+    inside, above = key + os.sep, _and_above(key)
     if _is_checkpoint(key) or any(each in above or each.startswith(inside) for each in _saves):
         return True
     return not copies and key.endswith(_OF_MODELS) and _is_older_than_job(key)
 
 
-def _above(key: str) -> list[str]:
+def _and_above(key: str) -> list[str]:
     """The path, and the folders that it is in, nearest first."""
-    above = [key]
-    while above[-1] != os.path.dirname(above[-1]):
-        above.append(os.path.dirname(above[-1]))
-    return above
+    return [key, *map(str, Path(key).parents)]
 
 
 def _is_older_than_job(key: str) -> bool:
@@ -175,7 +171,7 @@ def await_written(path: Any) -> None:
     key = _key(path)
     if runtime.get_size() == 1 or runtime.is_master_rank():
         return
-    key = next((each for each in _above(key) if each in _saves), key)  # it may be in a folder that was moved
+    key = next((each for each in _and_above(key) if each in _saves), key)  # it may be in a folder that was moved
     if key not in _saves and not _is_checkpoint(key):
         return
     context, master = runtime.context(), runtime.get_master_rank()
@@ -193,19 +189,18 @@ def await_written(path: Any) -> None:
             )
         time.sleep(0.01)
     shared_files.await_file(key)
-    if key not in _saves:
+    if key not in _saves or os.path.exists(key):
         return
-    if not os.path.exists(key) and context.find_notification(master, f"saved {key}") is not None:
+    if context.find_notification(master, f"saved {key}") is not None:
         raise FileNotFoundError(
             f"{key!r} does not exist: rank 0 has removed it before rank {runtime.get_rank()} has loaded it; remove it "
             "in a later call of the callback"
         )
-    if not os.path.exists(key):
-        raise FileNotFoundError(
-            f"{key!r} does not exist: when all ranks save, only rank 0 writes, and it has saved to another path; use "
-            "the same path on all ranks (made on one of them, or from what all know: no tempfile, time or process "
-            "number), or write on every rank: tnt_save_all_ranks=True, or run_on_all_ranks=True of a callback"
-        )
+    raise FileNotFoundError(
+        f"{key!r} does not exist: when all ranks save, only rank 0 writes, and it has saved to another path; use "
+        "the same path on all ranks (made on one of them, or from what all know: no tempfile, time or process "
+        "number), or write on every rank: tnt_save_all_ranks=True, or run_on_all_ranks=True of a callback"
+    )
 
 
 def _is_saved(key: str) -> bool:
@@ -243,11 +238,11 @@ def compare() -> None:
             )
 
 
-_REMOVE = ((os, "remove"), (os, "unlink"), (shutil, "rmtree"))
-_MOVE = (
-    *((os, name) for name in ("rename", "replace", "symlink", "link")),
-    *((shutil, name) for name in ("move", "copy", "copy2", "copyfile", "copytree")),
-)
+_REMOVE = ("remove", "unlink", "rmtree")
+_OF_FILES: dict[ModuleType, tuple[str, ...]] = {
+    os: ("remove", "unlink", "rename", "replace", "symlink", "link"),
+    shutil: ("rmtree", "move", "copy", "copy2", "copyfile", "copytree"),
+}
 
 
 @contextlib.contextmanager
@@ -257,13 +252,14 @@ def moving_by_master() -> Iterator[None]:
     On the other ranks these functions of `os` and `shutil` return at once for such files and folders with them.
     """
     with contextlib.ExitStack() as hooked:
-        for module, name in (*_REMOVE, *_MOVE):
-            hooked.enter_context(hooks.hooking(module, name, functools.partial(_left_to_master, module, name)))
+        for module, names in _OF_FILES.items():
+            for name in names:
+                hooked.enter_context(hooks.hooking(module, name, functools.partial(_left_to_master, module, name)))
         yield
 
 
 def _left_to_master(module: ModuleType, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    moves, copies = (module, name) in _MOVE, "copy" in name or "link" in name
+    moves, copies = name not in _REMOVE, "copy" in name or "link" in name
 
     def act(*args: Any, **kwargs: Any) -> Any:
         source: Any = args[0] if args else kwargs.get("src", kwargs.get("path"))
