@@ -1,4 +1,4 @@
-"""fit, evaluate and predict: several ranks check their arguments, start equal, and run Keras's own loop.
+"""fit, evaluate, predict: several ranks check their arguments, start equal, and run Keras's own loop, or one batch.
 
 With one rank it is plain Keras, and micro batch sizes become batch sizes. Each function takes the model, Keras's own
 method, its arguments, and our options (see `takeover`). `install` puts them in the place of Keras's methods.
@@ -7,22 +7,28 @@ method, its arguments, and our options (see `takeover`). `install` puts them in 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from keras import tree
+
+from .._backend import backend
+from .._exchange import name_of
 from .._job import log, runtime
 from .._job.environment import prints_output
+from .._job.log import abbreviated
 from ..data import tf_data
 from ..data.adapter import ShardedAdapter
 from ..data.input import DataArguments, DistributedInput, checked_input, distribute, uses_pipelines, with_batch_size
 from . import (
     call_data,
+    epoch_end,
     files,
     hooks,
     limitations,
     model_state,
-    on_batch,
     private,
     replicas,
     start,
@@ -47,49 +53,34 @@ def _settings(arguments: dict[str, Any]) -> list[str]:
 def fit(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.fit`."""
     data, validation = call_data.of_fit(given, ours)
-    if runtime.get_size() == 1:
-        return _fit_alone(model, method, data, validation, given)
-    start.check_compiled(model, "fit")
-    split = given.pop("validation_split")
-    if split and validation.x is None:
-        data, validation = call_data.split(data, validation, split)
-    return _fit_together(model, method, data, validation, **given)
-
-
-def _fit_alone(
-    model: Any, method: _Method, data: DataArguments, validation: DataArguments, given: dict[str, Any]
-) -> Any:
+    users = placement.in_order(given["callbacks"])
+    takes_snapshots = placement.snapshot_among(users) is not None
+    if takes_snapshots and not uses_pipelines():
+        raise NotImplementedError("Snapshot needs Keras's tensorflow backend so far")
+    if takes_snapshots or runtime.get_size() > 1:
+        start.check_compiled(model, "fit")
+        split = given.pop("validation_split")
+        if split and validation.x is None:
+            data, validation = call_data.split(data, validation, split)
+    if runtime.get_size() > 1:
+        return _fit_together(model, method, data, validation, users, **given)
     takeover.hook_for_timeline(model)
-    takes_snapshots = placement.snapshot_among(placement.in_order(given["callbacks"])) is not None
-    if takes_snapshots and given["validation_split"] and validation.x is None:
-        data, validation = call_data.split(data, validation, given["validation_split"])
-        given["validation_split"] = 0.0
     data = with_batch_size(data, model)
-    pair = None
     if validation.x is not None:
         validation = with_batch_size(validation, model)
-        pair = (validation.x, validation.y, validation.sample_weight)
     given |= {
-        "validation_data": pair,
+        "callbacks": internal.with_reporting(given["callbacks"]),
+        "validation_data": None if validation.x is None else (validation.x, validation.y, validation.sample_weight),
         "validation_batch_size": validation.batch_size or data.batch_size,
         "validation_steps": validation.steps,
         "steps_per_epoch": data.steps,
     }
-    user_callbacks = given.pop("callbacks")
-    rank_callbacks = internal.with_reporting(user_callbacks)
     if not takes_snapshots:
         given |= {"sample_weight": data.sample_weight, "shuffle": data.shuffle, "class_weight": data.class_weight}
-        return method(data.x, data.y, data.batch_size, callbacks=rank_callbacks, **given)
-    start.check_compiled(model, "fit")
-    _check_snapshots()
+        return method(data.x, data.y, data.batch_size, **given)
     part = checked_input(data, model)
     part.keep_whole()
-    return _run_keras_fit(model, method, part, validation.x, user_callbacks, rank_callbacks, shuffle=False, **given)
-
-
-def _check_snapshots() -> None:
-    if not uses_pipelines():
-        raise NotImplementedError("Snapshot needs Keras's tensorflow backend so far")
+    return _run_keras_fit(model, method, part, validation.x, users, shuffle=False, **given)
 
 
 def _fit_together(
@@ -97,6 +88,7 @@ def _fit_together(
     method: _Method,
     data: DataArguments,
     validation: DataArguments,
+    users: list[Any],
     *,
     verbose: Any,
     callbacks: Any,
@@ -105,42 +97,35 @@ def _fit_together(
     options |= {"steps_per_epoch": data.steps, "validation_steps": validation.steps}
     given = [data] if validation.x is None else [data, validation]
     parts = distribute("fit", given, model, _settings(options))
-    batches = [each.batches for each in parts]
     start.synchronize(model, "train", parts)
     rank_callbacks = internal.with_reporting([replicas.BeforeSteps(model), *placement.arrange(model, callbacks)])
     limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
+    of_validation = parts[1] if parts[1:] else None
     options |= {
-        "validation_data": batches[1] if batches[1:] else None,
+        "validation_data": of_validation and of_validation.batches,
         "shuffle": False,
         "verbose": _verbose(verbose),
+        "callbacks": rank_callbacks,
     }
     with limitations.no_xla_for_own_data(model, parts), files.by_master(model), explained:
         limitations.no_xla_where_impossible(model, "train", "test")
-        validating = hooks.setting(model_state.of(model), validation=parts[1] if parts[1:] else None)
+        validating = hooks.setting(model_state.of(model), validation=of_validation)
         with model_state.during(model, model_state.Call(trains=True)), validating:
-            history = _run_keras_fit(model, method, parts[0], validation.x, callbacks, rank_callbacks, **options)
+            history = _run_keras_fit(model, method, parts[0], validation.x, users, **options)
     written.compare()  # the files that the master's callbacks wrote are there when any rank goes on
     return history
 
 
 def _run_keras_fit(
-    model: Any,
-    method: _Method,
-    part: DistributedInput,
-    validation: Any,
-    user_callbacks: Any,
-    rank_callbacks: Any,
-    **options: Any,
+    model: Any, method: _Method, part: DistributedInput, validation: Any, users: list[Any], **options: Any
 ) -> Any:
     """Runs Keras's own method, with snapshots where a callback asks for them.
 
-    `validation` are the user's data, `user_callbacks` the user's callbacks, `rank_callbacks` those of this rank.
+    `validation` are the user's data, `users` the user's callbacks; the options have those of this rank.
     """
-    users = placement.in_order(user_callbacks)
     snapshot, session_of_fit = placement.snapshot_among(users), None
     if snapshot is not None:
-        _check_snapshots()
         from .snapshots import session  # most jobs need none of it
 
         if tf_data.is_dataset(validation) and tf_data.structure.order_of(validation).seeds:
@@ -151,8 +136,8 @@ def _run_keras_fit(
         build = functools.partial(start.build_whole, model, getattr(spec, "data", spec))
         session_of_fit = session.begin(model, snapshot, users, part.batches, part.order, build)
     if session_of_fit is None:
-        return method(part.batches, callbacks=rank_callbacks, **options)
-    return session_of_fit.fit(method, rank_callbacks, **options)
+        return method(part.batches, **options)
+    return session_of_fit.fit(method, options.pop("callbacks"), **options)
 
 
 def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
@@ -206,6 +191,81 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
     return call_data.in_order(outputs, positions, lengths, everywhere)
 
 
+def train_on_batch(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
+    """`keras.Model.train_on_batch`."""
+    if runtime.get_size() == 1:
+        return method(**given)
+    start.check_compiled(model, "train_on_batch")
+    x, y, sample_weight, class_weight = (given[name] for name in ("x", "y", "sample_weight", "class_weight"))
+    if class_weight is not None:
+        if sample_weight is not None:
+            raise ValueError("class_weight and sample_weight cannot be given at the same time")
+        sample_weight = private.data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
+    batch = _micro_batch(model, "train", (x, y, sample_weight))
+    replicas.before_step(model)
+    model_state.of(model).count_single_batch()
+    return _run_step(model, "train", batch, given["return_dict"])
+
+
+def test_on_batch(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
+    """`keras.Model.test_on_batch`."""
+    if runtime.get_size() == 1:
+        return method(**given)
+    start.check_compiled(model, "test_on_batch")
+    batch = _micro_batch(model, "test", (given["x"], given["y"], given["sample_weight"]))
+    return _run_step(model, "test", batch, given["return_dict"])
+
+
+def predict_on_batch(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
+    """`keras.Model.predict_on_batch`."""
+    if runtime.get_size() == 1:
+        return method(**given)
+    batch = _micro_batch(model, "predict", (given["x"],))
+    outputs, positions, lengths = tree.map_structure(np.asarray, backend.run_step(model, "predict", batch))
+    return call_data.in_order(outputs, positions, lengths, everywhere=True)
+
+
+def _run_step(model: Any, kind: str, batch: Any, return_dict: bool) -> Any:
+    with model_state.during(model, model_state.Call(kind == "train", on_batch=True)):
+        if private.resets_metrics():
+            model.reset_metrics()
+        else:
+            model_state.reset_unless_master(model)
+        logs = epoch_end.flattened(private.results(model, backend.run_step(model, kind, batch)))
+    return logs if return_dict else private.in_order(model, logs)
+
+
+def _micro_batch(model: Any, kind: str, batch: Sequence[Any]) -> Any:
+    """This rank's rows of a global batch for a step of that kind, with equal ranks. Collective.
+
+    To "train", ranks are made equal the first time since the model was compiled only.
+    """
+    if not uses_pipelines():
+        raise NotImplementedError(f"{kind}_on_batch on several ranks needs Keras's tensorflow backend so far")
+    positions = kind == "predict"
+    micro = tf_data.from_arrays.one_batch(batch, runtime.get_rank(), runtime.get_size(), positions)
+    _start(model, kind, micro)
+    return micro
+
+
+def _start(model: Any, kind: str, micro: Any) -> None:
+    known, tracker = model_state.of(model).equal_for, private.loss_tracker(model)
+    if kind in known and known[kind] is tracker:
+        differed = start.from_master(model, model.weights) if kind != "train" else []
+        if differed:  # training on batches compares weights now and then, and would find those set in between
+            log.warn_once(
+                f"{abbreviated([name_of(v) for v in differed])}: ranks had different values, and now have the "
+                f"master's. If you have not set them on the master, ranks train apart: {replicas.CURE}"
+            )
+        return
+    # Rows differ from rank to rank and from call to call: no layer may be built for a number of them.
+    specs = tf_data.from_arrays.types_of(micro.data)
+    lines = [f"a part of a batch: {spec}" for spec in tree.flatten(specs)]
+    rows = None if kind == "predict" else int(micro.metadata[1])
+    start.synchronize_for_batches(model, kind, lines, micro._replace(data=specs), rows)
+    known[kind] = private.loss_tracker(model)
+
+
 def install() -> None:
     """Hooks Keras's methods that train and functions that save; on several ranks verifies Keras first. Idempotent.
 
@@ -219,9 +279,9 @@ def install() -> None:
             "fit": fit,
             "evaluate": evaluate,
             "predict": predict,
-            "train_on_batch": on_batch.train,
-            "test_on_batch": on_batch.test,
-            "predict_on_batch": on_batch.predict,
+            "train_on_batch": train_on_batch,
+            "test_on_batch": test_on_batch,
+            "predict_on_batch": predict_on_batch,
         }
     )
     hooks.hook(private.data_adapters, "get_data_adapter", _or_micro_batches)

@@ -21,7 +21,7 @@ from keras import tree
 from .._backend.steps import in_fresh_thread
 from .._job import log
 from .._job.environment import layout
-from ..keras import fit, hooks, on_batch, private, start, takeover
+from ..keras import fit, hooks, private, start, takeover
 from ..keras.step.step import current_step
 from . import examine, record
 from .checksum import Rows
@@ -52,7 +52,7 @@ def install(wrapper: type) -> None:
         watch.data(self.keras_model)
 
     kind.__init__ = init
-    takeover.REPLACEMENTS.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(on_batch.train, watch))
+    takeover.REPLACEMENTS.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(fit.train_on_batch, watch))
 
 
 def _fit(original: takeover.Replacement, watch: Watch) -> takeover.Replacement:

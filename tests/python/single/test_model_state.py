@@ -15,7 +15,7 @@ pytest.importorskip("tensorflow")
 import keras
 
 from tarantella._job import runtime
-from tarantella.keras import epoch_end, files, model_state, on_batch, replicas, start
+from tarantella.keras import epoch_end, files, fit, model_state, replicas, start
 from tarantella.keras.step import across_rows, first_batch, gradients, metrics
 
 
@@ -129,13 +129,13 @@ def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
     monkeypatch.setattr("tarantella.keras.start.from_master", lambda *arguments: None)
     model.weights = []
     for kind in ("predict", "train", "test", "train", "predict"):
-        on_batch._start(model, kind, batch)
+        fit._start(model, kind, batch)
     model_state.of(model).start()
-    on_batch._start(model, "train", batch)  # fit and evaluate leave them equal
+    fit._start(model, "train", batch)  # fit and evaluate leave them equal
     assert [kind for _, kind, *_ in started] == ["predict", "train", "test"]
     model.compile()
     for _ in range(2):
-        on_batch._start(model, "train", batch)
+        fit._start(model, "train", batch)
     assert len(started) == 4
 
 
@@ -147,7 +147,7 @@ def test_a_model_that_was_not_compiled_is_made_equal_once(monkeypatch: pytest.Mo
     model.weights = []
     batch = types.SimpleNamespace(data=(), metadata=(2, 4), _replace=lambda data: batch)
     for _ in range(2):
-        on_batch._start(model, "predict", batch)
+        fit._start(model, "predict", batch)
     assert len(started) == 1
 
 
