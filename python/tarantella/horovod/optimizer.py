@@ -92,7 +92,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if runtime.get_size() > 1 or passes is not None:
         hooks.check_keras()
         hook_optimizer(optimizer)
-        model_state.set_loop(optimizer, wrapped)
+        model_state.loops[optimizer] = wrapped
     _wrapped[optimizer] = wrapped
     optimizer.register_local_var = local.add
     return optimizer

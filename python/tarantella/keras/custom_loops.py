@@ -53,9 +53,8 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
         hooks.check_keras()
         files.hook_checkpoints()
         gradients_of_step.hook_optimizer(optimizer)
-        model_state.set_loop(
-            optimizer, gradients_of_step.reduce_with(1 / runtime.get_size() if op == "average" else 1.0)
-        )
+        factor = 1 / runtime.get_size() if op == "average" else 1.0
+        model_state.loops[optimizer] = gradients_of_step.reduce_with(factor)
     return optimizer
 
 

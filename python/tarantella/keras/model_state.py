@@ -175,8 +175,8 @@ class ModelState:
 
 
 _known: weakref.WeakKeyDictionary[Any, ModelState] = weakref.WeakKeyDictionary()
-# By optimizer of a user-defined loop, which has no model: what is done with a rank's gradients, until it is set again.
-_loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
+# By optimizer of a user-defined loop, which has no model: what is done with a rank's gradients that it applies.
+loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
 
 
 def of(model: Any) -> ModelState:
@@ -189,16 +189,6 @@ def of(model: Any) -> ModelState:
 def known(model: Any) -> ModelState | None:
     """As `of`, None for a model that ranks have not trained or evaluated together."""
     return _known.get(model)
-
-
-def set_loop(optimizer: Any, loop: Loop) -> None:
-    """Sets what is done with a rank's gradients where a user-defined loop applies them with this optimizer."""
-    _loops[optimizer] = loop
-
-
-def loop_of(optimizer: Any) -> Loop | None:
-    """What `set_loop` has set, or None."""
-    return _loops.get(optimizer)
 
 
 def note_batch(model: Any, fingerprint: Any, labels: Sequence[Any] = ()) -> None:

@@ -221,13 +221,13 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
 
 def test_what_a_loop_does_is_the_last_setting() -> None:
     optimizer = keras.optimizers.SGD()
-    assert model_state.loop_of(optimizer) is None
-    model_state.set_loop(optimizer, gradients.reduce_with(0.5))
+    assert optimizer not in model_state.loops
+    model_state.loops[optimizer] = gradients.reduce_with(0.5)
     last = gradients.reduce_with(1.0)
-    model_state.set_loop(optimizer, last)
-    assert model_state.loop_of(optimizer) is last
+    model_state.loops[optimizer] = last
+    assert model_state.loops[optimizer] is last
     gc.collect()
-    before = len(model_state._loops)
+    before = len(model_state.loops)
     del optimizer
     gc.collect()
-    assert len(model_state._loops) == before - 1
+    assert len(model_state.loops) == before - 1

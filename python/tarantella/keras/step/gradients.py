@@ -116,7 +116,7 @@ def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Ca
     """Otherwise threads would add repeated rows in any order, and variables would differ between ranks by rounding."""
 
     def assign(variable: Any, value: Any) -> Any:
-        distributed = current_step() is not None or model_state.loop_of(optimizer) is not None
+        distributed = current_step() is not None or optimizer in model_state.loops
         return original(variable, backend.without_repeats(value) if distributed else value)
 
     return assign
@@ -124,7 +124,7 @@ def _add_repeated_rows_first(optimizer: Any, original: Callable[..., Any]) -> Ca
 
 def _apply_hook(optimizer: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     def apply(grads: Any, trainable_variables: Any = None) -> Any:
-        step, loop = current_step(), model_state.loop_of(optimizer)
+        step, loop = current_step(), model_state.loops.get(optimizer)
         if step is None and loop is None:
             return original(grads, trainable_variables)
         grads = list(grads)
