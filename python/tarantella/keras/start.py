@@ -26,24 +26,19 @@ def synchronize(model: Any, kind: str, inputs: list[DistributedInput]) -> None:
     """Makes ranks equal before the first of steps of this kind on these inputs. Collective."""
     known = [rows for each in inputs if (rows := each.rows_of_a_batch()) is not None]
     model_state.of(model).batch_rows = max(known, default=None)
-    spec = inputs[0].batches.element_spec
-    _synchronize(model, spec, kind)
-    if kind != "predict":
-        across_rows.try_out_loss(model, spec.data, known[0] if known else None)
+    _synchronize(model, inputs[0].batches.element_spec, kind, known[0] if known else None)
 
 
 @timeline.part("start")
 def synchronize_for_batches(model: Any, kind: str, lines: list[str], spec: Any, rows: int | None) -> None:
     """As `synchronize`, before the first of many single batches of the type `spec`, of so many rows."""
     check_equal("a batch", [*lines, f"TNT_WEIGHT_CHECK_STEPS={model_state.weight_check_interval()}"])
-    _synchronize(model, spec, kind)
+    _synchronize(model, spec, kind, rows)
     limitations.no_xla_where_impossible(model, *{kind} & {"train", "test"})
     limitations.warn(model)
-    if kind != "predict":
-        across_rows.try_out_loss(model, spec.data, rows)
 
 
-def _synchronize(model: Any, spec: Any, kind: str) -> None:
+def _synchronize(model: Any, spec: Any, kind: str, rows: int | None) -> None:
     # A step that has padding must be able to undo what it has done to all that is kept.
     undoes = backend.steps_are_stateful and not isinstance(spec, (MicroBatch, PredictBatch)) and not model.run_eagerly
     build(model, spec.data, kind, with_metrics=undoes)
@@ -51,6 +46,8 @@ def _synchronize(model: Any, spec: Any, kind: str) -> None:
     from_master(model, replicas.variables(model, optimizers=kind == "train"))
     takeover.hook_model(model)
     model_state.of(model).start()
+    if kind != "predict":
+        across_rows.try_out_loss(model, spec.data, rows)
 
 
 @timeline.part("send weights of the master")
