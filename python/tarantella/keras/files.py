@@ -43,9 +43,7 @@ def hook_checkpoints() -> None:
 
 def _written_once(name: str, follow: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     def save(*args: Any, **options: Any) -> Any:
-        def call() -> Any:
-            return original(*args, **options)
-
+        call = functools.partial(original, *args, **options)
         path, following = follow(*args, **options)
         return together(name, path, call, written.is_by_every_rank(), following, elsewhere=call)
 
@@ -59,27 +57,13 @@ def by_master(model: Any) -> Iterator[None]:
     On the other ranks, save returns at once, and so does what moves or removes the file. `written.by_every_rank`
     overrides it.
     """
-    with written.moving_by_master(), _naming_the_master(), contextlib.ExitStack() as hooked:
+    with written.moving_by_master(), contextlib.ExitStack() as hooked:
         for each in private.every_layer(model):
             if isinstance(each, keras.Model):
                 hooked.enter_context(hooks.setting(model_state.of(each), saved_by_master=True))
                 for method in (*SUFFIXES, "export"):
                     hooked.enter_context(hooks.hooking(each, method, _left_to_master))
         yield
-
-
-@contextlib.contextmanager
-def _naming_the_master() -> Iterator[None]:
-    """Adds to an error about a file that callbacks run on all ranks, and that only the master writes."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError) as error:
-        if written.has_saves() and not getattr(error, "__notes__", None):
-            error.__notes__ = [  # type: ignore[union-attr]
-                "callbacks run on all ranks, but only rank 0 writes what they save, and the others do not wait for it: "
-                "read, make and remove such files on one rank (tarantella.is_master_rank()), or load them with Keras"
-            ]
-        raise
 
 
 def _left_to_master(original: Callable[..., Any]) -> Callable[..., Any]:

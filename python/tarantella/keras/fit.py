@@ -22,19 +22,7 @@ from .._job.log import abbreviated
 from ..data import tf_data
 from ..data.adapter import ShardedAdapter
 from ..data.input import DataArguments, DistributedInput, checked_input, distribute, uses_pipelines, with_batch_size
-from . import (
-    call_data,
-    epoch_end,
-    files,
-    hooks,
-    limitations,
-    model_state,
-    private,
-    replicas,
-    start,
-    takeover,
-    written,
-)
+from . import call_data, epoch_end, files, hooks, limitations, model_state, private, replicas, start, takeover, written
 from .callbacks import internal, placement
 
 _Method = Callable[..., Any]

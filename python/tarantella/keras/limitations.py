@@ -67,8 +67,8 @@ def no_xla_for_own_data(model: Any, parts: list[DistributedInput]) -> Iterator[N
         yield
         return
     log.warn_once("jit_compile=True is switched off for data of each rank's own")
-    with hooks.setting(model, jit_compile=False, train_function=None, test_function=None):  # a call around has its own
-        yield
+    with hooks.setting(model, jit_compile=False, train_function=None, test_function=None):
+        yield  # a call around this one may be running its own functions
 
 
 def no_xla_where_impossible(model: Any, *kinds: str) -> None:
@@ -102,7 +102,7 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
         yield
     except Exception as error:  # whatever user code, or the framework, raises
         reason = None
-        if is_overridden(model, f"{kind}_step") and not model_state.of(model).completed > 0:
+        if is_overridden(model, f"{kind}_step") and model_state.of(model).completed <= 0:
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
                 reason = _reason_of_rows(model, kind, part)
         if reason is None:

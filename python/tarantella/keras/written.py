@@ -103,11 +103,6 @@ def _is_older_than_job(key: str) -> bool:
         return False
 
 
-def has_saves() -> bool:
-    """Whether the job's models or callbacks have saved."""
-    return bool(_saves or _patterns)
-
-
 def know(path: Any) -> None:
     """Notes that the master writes this path, without a save that others wait for."""
     _saves.setdefault(_key(path), 0)
@@ -249,13 +244,23 @@ _OF_FILES: dict[ModuleType, tuple[str, ...]] = {
 def moving_by_master() -> Iterator[None]:
     """Inside this context, only the master removes, moves or copies files that callbacks leave to it to save.
 
-    On the other ranks these functions of `os` and `shutil` return at once for such files and folders with them.
+    On the other ranks these functions of `os` and `shutil` return at once for such files and folders with them. An
+    error about a file that is there, or is not, says who writes.
     """
     with contextlib.ExitStack() as hooked:
         for module, names in _OF_FILES.items():
             for name in names:
                 hooked.enter_context(hooks.hooking(module, name, functools.partial(_left_to_master, module, name)))
-        yield
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError) as error:
+            if (_saves or _patterns) and not getattr(error, "__notes__", None):
+                error.__notes__ = [  # type: ignore[union-attr]
+                    "callbacks run on all ranks, but only rank 0 writes what they save, and the others do not wait for "
+                    "it: read, make and remove such files on one rank (tarantella.is_master_rank()), or load them with "
+                    "Keras"
+                ]
+            raise
 
 
 def _left_to_master(module: ModuleType, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
