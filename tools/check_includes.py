@@ -70,7 +70,6 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
     "_installed": (),
     "_machine": (),
-    "_values": (),
     "_job/": ("_core", "_installed"),
     "_exchange": ("_core", "_job/"),
     "keras/private": (),
@@ -92,7 +91,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_TOP, (*_CALLS, *_TOP)),
     "keras/wrapper": ("compat",),
     "keras/model": (*_CALLS, *_TOP, "keras/wrapper", "compat"),
-    "collectives": (*_JOB, "_values"),
+    "collectives": _JOB,
     "compat": ("_job/", "collectives"),
     "models": ("keras/", "compat"),
     "verify/": (*_CALLS, *_TOP),
@@ -108,7 +107,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "keras.src": ("keras/private",),
     "cloudpickle": ("from_python/",),
     "keras": ("_backend/", "data/", "horovod/", "keras/", "models", "verify/"),
-    "numpy": ("_exchange", "_values", "_backend/", "collectives", "data/", "horovod/", "keras/", "verify/"),
+    "numpy": ("_exchange", "_backend/", "collectives", "data/", "horovod/", "keras/", "verify/"),
 }
 # The files, or folders, that may use private names of other packages: of Keras; of TensorFlow; of the standard library.
 PRIVATE = ("keras/private", "_backend/tensorflow/", "data/tf_data/structure", "_job/")

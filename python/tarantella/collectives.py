@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _exchange
+from ._exchange import map_arrays
 from ._job import runtime
 from ._job.groups import Group
-from ._values import map_arrays
 
 __all__ = ["ReductionOp", "allgather", "allreduce", "alltoall", "broadcast", "reduce_scatter"]
 

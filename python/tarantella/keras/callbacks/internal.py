@@ -9,11 +9,10 @@ from collections.abc import Collection
 from typing import Any
 
 import keras
-import numpy as np
 from keras import tree
 
 from ... import _exchange
-from ..._job import report, runtime, timeline
+from ..._job import report, timeline
 from .. import epoch_end, private, replicas, written
 
 # The attributes by which callbacks ask to stop, and the methods after which ranks agree on them.
@@ -92,13 +91,10 @@ class Agreement(keras.callbacks.Callback):
             setattr(self, STOP_FLAGS[flag], lambda batch, logs=None, flag=flag: self._agree(flag))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        if not self._restores:
-            return
-        replicas.broadcast(replicas.variables(self.model))
-        epoch = private.initial_epoch(self.model)
-        local = np.array([-1 if epoch is None else epoch], np.int64)
-        restored = int(runtime.context().broadcast(local, 0, "the epoch to go on from")[0])
-        private.set_initial_epoch(self.model, None if restored < 0 else restored)
+        if self._restores:
+            replicas.broadcast(replicas.variables(self.model))
+            epoch, *_ = _exchange.gather_json(private.initial_epoch(self.model))
+            private.set_initial_epoch(self.model, epoch)
 
     def on_train_end(self, logs: Any = None) -> None:
         if self._differ:  # a callback may have restored the best weights

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import collections
+import itertools
 import os
 import socket
 from collections.abc import Sequence
@@ -87,30 +88,27 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
     given = _given(callbacks)
     local = [_with_rank_folder(each) for each in given if _runs_here(each)]
     inner = [_inner(each) for each in local]
-    needs = {
-        "restores": any(is_one_of(each, "BackupAndRestore") for each in inner),
+    writing = [each for each in inner if is_one_of(each, *WRITING)]
+    steering = [each for each in inner if is_one_of(each, *_STEERING) or isinstance(each, Snapshot)]
+    wants = {
         "stop_training": any(_may_stop_training(each) for each in inner),
         "stop_evaluating": any(_is_user_defined(each) and _overrides(each, *_TEST_BATCHES) for each in inner),
         "saves": any(private.saves_on_batches(each) for each in inner),
         "aggregates": any(isinstance(each, Callback) and each.aggregate_logs and _sees_batches(each) for each in local),
-        "paths": [path for each in inner if is_one_of(each, *WRITING) for path in _paths(each)],
-        "kinds": [type(each).__qualname__ for each in inner if not is_one_of(each, *WRITING)],
     }
-    needs["backups"] = [os.fspath(each.backup_dir) for each in inner if is_one_of(each, "BackupAndRestore")]
-    needs["steering"] = [
-        type(each).__qualname__ for each in inner if is_one_of(each, *_STEERING) or isinstance(each, Snapshot)
-    ]
-    everyone = _gathered(needs)
-    _check_steering([each.pop("steering") for each in everyone])
-    backups = [each.pop("backups") for each in everyone]
+    wanted, kinds, backups, paths, steer = _of_all_ranks(
+        wants,
+        [type(each).__qualname__ for each in inner if each not in writing],
+        [os.fspath(each.backup_dir) for each in inner if is_one_of(each, "BackupAndRestore")],
+        list({path for each in writing for path in _paths(each)}),
+        [type(each).__qualname__ for each in steering],
+    )
+    _check_steering(steer)
     for folder in backups[0]:
         check_shared(folder, "BackupAndRestore")
-    kinds = [each.pop("kinds") for each in everyone]
-    paths = [path for each in everyone for path in set(each.pop("paths"))]
-    twice = next((path for path in paths if paths.count(path) > 1), None)
-    if twice is not None:
-        raise ValueError(f"several ranks would write {twice!r}; put tarantella.get_rank() into the path")
-    wanted = _wanted(everyone)
+    for path, writers in collections.Counter(itertools.chain(*paths)).items():
+        if writers > 1:
+            raise ValueError(f"several ranks would write {path!r}; put tarantella.get_rank() into the path")
     first: list[Any] = [internal.AverageBeforeSaving(inner)] if "saves" in wanted else []
     if "aggregates" in wanted:
         first.append(internal.GlobalLogs())
@@ -119,14 +117,13 @@ def arrange(model: Any, callbacks: Any) -> list[Any]:
             each.global_logs = first[-1] if each.aggregate_logs and "aggregates" in wanted else None
     differ = any(each != kinds[0] for each in kinds)
     placed = [every for each in given for every in (each, _counter(each)) if every is not None and _runs_here(every)]
-    return [*first, *placed, internal.Agreement("restores" in wanted, differ, wanted & internal.STOP_FLAGS.keys())]
+    return [*first, *placed, internal.Agreement(any(backups), differ, wanted & internal.STOP_FLAGS.keys())]
 
 
 def _counter(callback: Any) -> Any:
     """The counter of the checkpoints of a callback that writes on the master only, on every rank; else None."""
-    inner = _inner(callback)
-    everywhere = isinstance(callback, Callback) and callback.run_on_all_ranks
-    return internal.CheckpointCounter(inner) if is_one_of(inner, "ModelCheckpoint") and not everywhere else None
+    counts = is_one_of(_inner(callback), "ModelCheckpoint") and not _runs_everywhere(callback)
+    return internal.CheckpointCounter(_inner(callback)) if counts else None
 
 
 def _check_steering(names: list[list[str]]) -> None:
@@ -147,18 +144,16 @@ def arrange_to_predict(callbacks: Any) -> list[Any]:
     """Like `arrange`, for predict."""
     local = for_this_rank(callbacks)
     stops = any(_is_user_defined(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, local))
-    wanted = _wanted(_gathered({"stop_predicting": stops, "sees outputs": bool(local)}))
+    wanted, *_ = _of_all_ranks({"stop_predicting": stops, "sees outputs": bool(local)})
     agreement = internal.Agreement(stop_flags=wanted & internal.STOP_FLAGS.keys())
     return [internal.OwnOutputs(), *local, agreement] if wanted else []
 
 
-def _gathered(needs: dict[str, Any]) -> list[dict[str, Any]]:
-    """The needs of the callbacks of each rank. Collective."""
-    return [json.loads(each) for each in _exchange.gather_bytes(json.dumps(needs).encode())]
-
-
-def _wanted(everyone: list[dict[str, Any]]) -> set[str]:
-    return {need for each in everyone for need, is_wanted in each.items() if is_wanted}
+def _of_all_ranks(wants: dict[str, bool], *lists: list[str]) -> Any:
+    """The names of what any rank wants, and for each of the lists those of all ranks, in rank order. Collective."""
+    everyone = _exchange.gather_json([[name for name in wants if wants[name]], *lists])
+    wanted, *lists_of_ranks = zip(*everyone, strict=True)
+    return {*itertools.chain(*wanted)}, *lists_of_ranks
 
 
 def _inner(callback: Any) -> Any:

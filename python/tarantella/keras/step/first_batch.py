@@ -6,7 +6,6 @@ used in a step; what is neither, and batch-dependent layers, are named.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ... import _exchange
@@ -15,7 +14,6 @@ from ..._job import log
 from ..._job.log import abbreviated
 from .. import model_state, private
 from . import across_rows
-from .step import inputs_of
 from .trial import Figures, Trial, Verdict
 
 
@@ -36,7 +34,7 @@ def _try_out(model: Any, trains: bool, batch: Any) -> None:
     rows = int(batch.rows)
     local: dict[str, Any] = {"rows": rows, "added": [], "batch_dependent": []}
     try:
-        x = inputs_of(batch.data)
+        x = batch.data[0] if isinstance(batch.data, tuple) else batch.data
         if trains not in found.trials:
             found.trials[trains] = Trial(model, x, trains, across_rows.watched(model), across_rows.differing(model))
         findings = found.trials[trains].measure(x, max(rows, 1))  # also where this rank's row is a copy
@@ -44,7 +42,7 @@ def _try_out(model: Any, trains: bool, batch: Any) -> None:
         local["batch_dependent"] = list(findings.batch_dependent.items())
     except Exception as error:  # whatever the code of users raises
         local["failed"] = f"{type(error).__name__}: {_message(error)}"
-    everyone = [json.loads(each) for each in _exchange.gather_bytes(json.dumps(local).encode())]
+    everyone = _exchange.gather_json(local)
     found.failed_trial[trains] = next((each["failed"] for each in everyone if "failed" in each), "")
     if found.failed_trial[trains]:
         log.logger.info(
