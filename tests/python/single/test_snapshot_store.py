@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarantella.keras.callbacks import Snapshot
-from tarantella.keras.snapshots import callback_states
+from tarantella.keras.snapshots import state
 from tarantella.keras.snapshots.store import Content, Folder, Memory, parse
 
 
@@ -108,10 +108,12 @@ def test_a_bad_time_limit(options: Any) -> None:
         Snapshot(every=1, **options)
 
 
-def test_a_snapshot_names_no_function_but_keras_s() -> None:
-    name = callback_states.name_of_function(keras.ops.less)
-    assert callback_states.function_named(name) is keras.ops.less
-    for module, attribute in (("os", "system"), ("keras_evil", "f"), ("keras", "Model"), ("keras.src.ops", "nothing")):
-        with pytest.raises(ValueError, match="is not a function of Keras"):
-            callback_states.function_named([module, attribute])
-    assert callback_states.name_of_function(os.getpid) is None
+def test_a_snapshot_names_no_function_but_operations_of_keras() -> None:
+    encoded = state._encoded(keras.ops.less, "monitor", {})
+    assert state.decoded(encoded, {}) is keras.ops.less
+    for function in (os.getpid, content, keras.losses.huber):
+        with pytest.raises(TypeError, match="monitor has a "):
+            state._encoded(function, "monitor", {})
+    for name in ("system", "nothing"):
+        with pytest.raises(AttributeError):
+            state.decoded({"operation": name}, {})

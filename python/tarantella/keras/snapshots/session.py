@@ -26,7 +26,7 @@ from ..._job import log, timeline
 from ...data.adapter import ShardedAdapter
 from ...data.position import Order, ResumableBatches
 from ..callbacks import Snapshot
-from . import callback_states, state
+from . import state
 from .preemption import EXIT_CODE, Preemption
 from .store import Content, Snapshots, store_of
 
@@ -81,44 +81,44 @@ class Session:
     ) -> None:
         self._model, self._every, self._snapshots = model, snapshot.every, snapshots
         self._callbacks = [None if each is snapshot else each for each in callbacks]
-        self._number, self._steps, self._step, self._epoch = snapshots.begin_fit(), 0, 0, 0
+        self._number, self._steps, self._step, self._epoch = next(snapshots.numbers), 0, 0, 0
         self._due = False
         self._preemption = Preemption(snapshot.time_limit) if snapshot.folder else None
         self._latest: Any = None
         self._function: Any = None
         self._wrapped: Any = None
         self._seeds = list(order.seeds)
-        self._resume_from = self._found()
+        self._found = self._checked(snapshots.found)
+        self._resume_from = None if self._found is None or self._found.text["is_complete"] else self._found
         taken = self._resume_from.text["position"] if self._resume_from is not None else None
         self.batches = ResumableBatches(batches, taken, order)
-        self._before = callback_states.before_fit(self._callbacks)
-        callback_states.check([each for each in self._callbacks if each is not None])
+        # None is asked for its state: it may have none before training.
+        not_asked = [None if hasattr(each, "get_state") else each for each in self._callbacks]
+        self._before = state.callback_states(not_asked, {}, {})
+        state.check_callbacks(self._callbacks)
 
-    def _found(self) -> Content | None:
-        """The snapshot from which this fit resumes, or None."""
-        found = self._snapshots.found
+    def _checked(self, found: Content | None) -> Content | None:
+        """The snapshot if it is of this fit. Raises ValueError for one of another model, script or order of data."""
         if found is None:
             return None
-        goes_on = found.text["fit"] == self._number and not found.text["is_complete"]
-        if goes_on:
+        is_of_this = found.text["fit"] == self._number
+        if is_of_this:
             state.check(self._model, found, str(self._snapshots.store))
         if found.text["script"] != _script():
             raise ValueError(
                 f"Snapshot: {self._snapshots.store} is from another version of {sys.argv[0]!r} or from other "
                 "arguments; run it with these, or remove the snapshot to train from the beginning"
             )
-        if not goes_on:
-            return None
-        if found.text["seeds"] != self._seeds:
+        if is_of_this and not found.text["is_complete"] and found.text["seeds"] != self._seeds:
             raise ValueError(
                 "Snapshot: the seed of a shuffle differs from that of the snapshot's training; pass a seed to the "
                 "shuffle, so that it does not depend on what the script did before"
             )
-        return found
+        return found if is_of_this else None
 
     def _completed(self) -> Any:
         """The history of this fit if an earlier attempt has completed it, with the state at its end; else None."""
-        record, found = self._snapshots.completed.get(str(self._number)), self._snapshots.found
+        record = self._snapshots.completed.get(str(self._number))
         if record is None:
             return None
         self.batches.make_iterators(record["taken"])
@@ -127,11 +127,9 @@ class Session:
         self._model.history = history
         state.set_history(self._model, record["history"])
         state.restore_end(self._callbacks, record["ranks"])
-        if found is not None and found.text["fit"] == self._number:
-            state.check(self._model, found, str(self._snapshots.store))
-            state.restore(self._model, self._callbacks, found, within=False)
-        is_latest = found is not None and found.text["fit"] == self._number
-        until = "" if is_latest else "; until training resumes, its model has the weights that it was built with"
+        if self._found is not None:
+            state.restore(self._model, self._callbacks, self._found, within=False)
+        until = "" if self._found else "; until training resumes, its model has the weights that it was built with"
         log.notice("fit %d of this script was completed before%s", self._number + 1, until)
         return history
 
@@ -142,9 +140,11 @@ class Session:
             return completed
         if self._resume_from is not None:
             options["initial_epoch"] = self._resume_from.text["epoch"]
-            callback_states.continue_logs(self._callbacks)
+            for each in self._callbacks:
+                if isinstance(each, keras.callbacks.CSVLogger):
+                    each.append = True
         listed = _Callbacks(
-            [_Events(self), *tree.flatten(getattr(callbacks, "callbacks", callbacks))],
+            tree.flatten(getattr(callbacks, "callbacks", callbacks)),
             add_history=True,
             add_progbar=options["verbose"] != 0,
             verbose=options["verbose"],
@@ -168,19 +168,19 @@ class Session:
         self._function = self._model.train_function
         self._wrapped = self._model.train_function = functools.partial(self._run_step, self._function)
 
-    @property
-    def is_skipping(self) -> bool:
-        """Whether the next step was done before the restart."""
-        return self._resume_from is not None and self._step < self._resume_from.text["step"]
+    def begin_epoch(self, epoch: int) -> None:
+        """Notes that an epoch begins."""
+        self._epoch, self._step = epoch, 0
 
     @property
     def has_resumed(self) -> bool:
         """Whether the model does its steps again."""
         return self._resume_from is None
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Notes that an epoch begins."""
-        self._epoch, self._step = epoch, 0
+    @property
+    def is_skipping(self) -> bool:
+        """Whether the next step was done before the restart."""
+        return self._resume_from is not None and self._step < self._resume_from.text["step"]
 
     def _run_step(self, function: Callable[[Any], Any], iterator: Any) -> Any:
         """Runs, skips or resumes a step; takes a snapshot or stops before it where that is due."""
@@ -231,13 +231,8 @@ class Session:
     @timeline.part("take a snapshot")
     def _take(self, is_complete: bool = False) -> None:
         self._due = False
-        content = state.collect(
-            self._model,
-            self._callbacks,
-            self._before,
-            within=not is_complete,
-            with_arrays=self._snapshots.store.is_written_here,
-        )
+        with_arrays = self._snapshots.store.is_written_here
+        content = state.collect(self._model, self._callbacks, self._before, not is_complete, with_arrays)
         logs = self._latest if isinstance(self._latest, dict) and not is_complete else {}
         content.text.update(
             script=_script(),
@@ -271,6 +266,14 @@ class _Callbacks(keras.callbacks.CallbackList):
 
     session: Session
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.session.start()
+        super().on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.session.begin_epoch(epoch)
+        super().on_epoch_begin(epoch, logs)
+
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if not self.session.is_skipping:
             super().on_train_batch_begin(batch, logs)
@@ -278,17 +281,3 @@ class _Callbacks(keras.callbacks.CallbackList):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self.session.has_resumed:
             super().on_train_batch_end(batch, logs)
-
-
-class _Events(keras.callbacks.Callback):
-    """Notifies a session of the beginnings of training and epochs."""
-
-    def __init__(self, session: Session) -> None:
-        super().__init__()
-        self._session = session
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self._session.start()
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self._session.begin_epoch(epoch)

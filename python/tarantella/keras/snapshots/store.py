@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
-import threading
 import zipfile
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +27,7 @@ from ..callbacks import Snapshot, placement
 
 _TEXT = "snapshot.json"
 _NAME = "snapshot.npz"
-_FORMAT = 1
+_FORMAT = 2
 # In memory, a whole one ends with the mark and its number: src/launch/ranks/snapshot_memory.h
 _MARK, _NUMBER = b"TNTSNAP1", 8
 
@@ -42,6 +44,7 @@ class Memory:
 
     def __init__(self, paths: list[str]) -> None:
         self._paths, self._next = paths, 0
+        self.is_written_here = runtime.get_local_rank() == 0  # one rank of each host writes
 
     @classmethod
     def inherited(cls) -> Memory | None:
@@ -53,11 +56,6 @@ class Memory:
     def __str__(self) -> str:
         return "the launcher's memory"
 
-    @property
-    def is_written_here(self) -> bool:
-        """Whether this rank writes: one of each host."""
-        return runtime.get_local_rank() == 0
-
     def write(self, content: Content) -> None:
         """Replaces the older of the two."""
         with open(self._paths[self._next], "wb") as file:
@@ -67,7 +65,7 @@ class Memory:
 
     def read(self) -> bytes | None:
         """The newer of those that are whole, None without one. The other is overwritten next."""
-        found = [_bytes(path) for path in self._paths]
+        found = [Path(path).read_bytes() for path in self._paths]
         numbers = [_number_at_end(raw) for raw in found]
         newest = int(numbers[1] > numbers[0])
         self._next = 1 - newest
@@ -79,14 +77,10 @@ class Folder:
 
     def __init__(self, folder: str) -> None:
         self._folder, self._path = folder, os.path.join(folder, _NAME)
+        self.is_written_here = runtime.is_master_rank()
 
     def __str__(self) -> str:
         return f"the folder {self._folder!r}"
-
-    @property
-    def is_written_here(self) -> bool:
-        """Whether this rank writes: the master."""
-        return runtime.is_master_rank()
 
     def write(self, content: Content) -> None:
         """Replaces the file. Raises OSError if that fails; then the earlier one is still there."""
@@ -109,9 +103,8 @@ class Folder:
             raise PermissionError("it cannot be written")
         if not os.path.exists(self._path):
             return None
-        raw = _bytes(self._path)
-        if _sequence(raw) < 0:
-            raise ValueError("it is not a whole snapshot of this version; remove it to train from the beginning")
+        raw = Path(self._path).read_bytes()
+        parse(raw)
         return raw
 
 
@@ -121,10 +114,9 @@ def store_of(snapshot: Snapshot) -> Any:
         placement.check_shared(snapshot.folder, "Snapshot")
         return Folder(snapshot.folder)
     memory = Memory.inherited()
-    if memory is not None:
-        return memory
-    log.warn_once("Snapshot saves nothing: pass folder=…, or start with tarantella --max-restarts")
-    return None
+    if memory is None:
+        log.warn_once("Snapshot saves nothing: pass folder=…, or start with tarantella --max-restarts")
+    return memory
 
 
 class Snapshots:
@@ -135,9 +127,9 @@ class Snapshots:
         self.found = _from_master(store)
         self.sequence = 0 if self.found is None else self.found.text["sequence"]
         self.completed: dict[str, Any] = {} if self.found is None else self.found.text["completed"]  # by number
-        self._begun = 0  # fits of this process
-        self._writing: threading.Thread | None = None
-        self._error: OSError | None = None
+        self.numbers = itertools.count()  # of the fits in the script: another attempt begins the same ones
+        self._thread = ThreadPoolExecutor(1, "tarantella-snapshot")
+        self._writing: Future[None] | None = None
 
     @classmethod
     def of(cls, store: Any) -> Snapshots:
@@ -146,38 +138,31 @@ class Snapshots:
             _by_store[str(store)] = cls(store)
         return _by_store[str(store)]
 
-    def begin_fit(self) -> int:
-        """The number of a fit in the script: another attempt begins the same ones."""
-        self._begun += 1
-        return self._begun - 1
-
     def write(self, content: Content) -> None:
         """Writes a snapshot in another thread, after the one before, on the ranks that do."""
         self.wait()
         self.sequence += 1
         if self.store.is_written_here:
             content.text["sequence"] = self.sequence
-            self._writing = threading.Thread(target=self._write, args=(content,), name="tarantella-snapshot")
-            self._writing.start()
+            self._writing = self._thread.submit(_write_to, self.store, content)
 
     def wait(self) -> bool:
         """Blocks until the latest snapshot is written. Returns False, with a WARNING, if that failed."""
-        if self._writing is not None:
-            self._writing.join()
-        self._writing, error, self._error = None, self._error, None
-        if error is not None:
+        writing, self._writing = self._writing, None
+        try:
+            if writing is not None:
+                writing.result()
+        except OSError as error:
             log.warn_once(
                 f"Snapshot: cannot write to {self.store}, so a restart would resume from an earlier snapshot: {error}"
             )
-        return error is None
+            return False
+        return True
 
-    def _write(self, content: Content) -> None:
-        try:
-            self.store.write(content)
-        except OSError as error:
-            self._error = error
-        else:
-            report.send(report.PROGRESS, "")
+
+def _write_to(store: Any, content: Content) -> None:
+    store.write(content)
+    report.send(report.PROGRESS, "")
 
 
 _by_store: dict[str, Snapshots] = {}
@@ -199,39 +184,25 @@ def _from_master(store: Any) -> Content | None:
 
 
 def parse(raw: bytes) -> Content:
-    """The content of a whole snapshot."""
-    with np.load(io.BytesIO(raw), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    return Content(json.loads(arrays.pop(_TEXT).tobytes()), arrays)
+    """The content of a whole snapshot. Raises ValueError for other bytes."""
+    with contextlib.suppress(OSError, EOFError, KeyError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error):
+        with zipfile.ZipFile(io.BytesIO(raw)) as parts:
+            is_intact = parts.testzip() is None
+        with np.load(io.BytesIO(raw), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if is_intact}
+        text = json.loads(arrays.pop(_TEXT).tobytes())
+        if text["format"] == _FORMAT and text["arrays"] == sorted(arrays):
+            return Content(text, arrays)
+    raise ValueError("it is not a whole snapshot of this version; remove it to train from the beginning")
 
 
 def _write(file: Any, content: Content) -> None:
     whole = json.dumps({**content.text, "format": _FORMAT, "arrays": sorted(content.arrays)})
-    text = np.frombuffer(whole.encode(), np.uint8)
-    arrays: dict[str, Any] = {_TEXT: text, **content.arrays}
+    arrays: dict[str, Any] = {_TEXT: np.frombuffer(whole.encode(), np.uint8), **content.arrays}
     np.savez(file, **arrays)
-
-
-def _bytes(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
 
 
 def _number_at_end(raw: bytes) -> int:
     """The number of the snapshot in these bytes of memory, 0 if it is not whole."""
     mark, number = raw[-_NUMBER - len(_MARK) : -_NUMBER], raw[-_NUMBER:]
     return int.from_bytes(number, "little") if mark == _MARK else 0
-
-
-def _sequence(raw: bytes) -> int:
-    """The number of the snapshot in these bytes, -1 if it is not whole."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as parts:
-            if parts.testzip() is not None:
-                return -1
-        with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
-            text = json.loads(arrays[_TEXT].tobytes())
-            is_whole = text["format"] == _FORMAT and {_TEXT, *text["arrays"]} == {*arrays.files}
-            return int(text["sequence"]) if is_whole else -1
-    except (OSError, EOFError, KeyError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error):
-        return -1
