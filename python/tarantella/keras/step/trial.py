@@ -84,6 +84,13 @@ class Findings(NamedTuple):
     random: set[int]  # layers whose output differs from call to call
 
 
+class _Signature(NamedTuple):
+    """A call of a layer in a trace: which tensors of its arguments and result have the rows first."""
+
+    layer: int
+    by_rows: tuple[list[bool], list[bool]]
+
+
 class Trial:
     """A model as one more trace, which is called on batches of one type."""
 
@@ -93,16 +100,16 @@ class Trial:
         `x` are inputs of the type of the batches. Raises what the model raises. A model that cannot be traced and is
         run eagerly runs eagerly here, too.
         """
-        self._model, self._trace = model, _Trace(model, trains, watched, off)
+        self._model, self._trains, self._watched, self._off = model, trains, set(watched), set(off)
         every = private.every_layer(model)
         with _as_before(every):
             try:
-                self._run = backend.sandboxed(self._trace.record, x)
+                self._run = backend.sandboxed(self._record, x)
             except Exception:
                 if not getattr(model, "run_eagerly", False):
                     raise
                 variables = [*model.variables, *model.metrics_variables, *backend.variables_outside(every)]
-                self._run = backend.sandboxed(self._trace.record, variables=variables)
+                self._run = backend.sandboxed(self._record, variables=variables)
 
     def measure(self, x: Any, rows: int) -> Findings:
         """Calls the model on `rows` rows of inputs, and on their halves; a single row is taken twice.
@@ -115,16 +122,16 @@ class Trial:
         with _as_before(private.every_layer(self._model)):
             whole, again = self._run(x, draws_on=True, rows="record"), self._run(x)
             parts = [self._run(backend.rows(x, [(each.start, each.stop)], total), rows="replay") for each in halves]
-        tolerance, trace = _tolerance(self._model), self._trace
+        tolerance = max(_SAME_OF.get(layer.compute_dtype, _SAME) for layer in private.every_layer(self._model))
         of_loss = tolerance if tolerance > _SAME else _SAME_LOSS
         values = zip(*(result["added"].tolist() for result in (whole, again, *parts)), strict=True)
         added = {
             key: Figures(w, g, (a, b), (half, total - half), of_loss)
-            for key, (w, g, a, b) in zip(trace.added, values, strict=True)
+            for key, (w, g, a, b) in zip(self._added, values, strict=True)
         }
         batch_dependent: dict[int, float] = {}
         draws: set[int] = set()
-        calls = zip(trace.calls, *(result["calls"] for result in (whole, again, *parts)), strict=True)
+        calls = zip(self._calls, *(result["calls"] for result in (whole, again, *parts)), strict=True)
         for call, first, second, *others in calls:
             if _change(call, first, second, every, tolerance):
                 draws.add(call.layer)
@@ -142,33 +149,17 @@ class Trial:
             made = self._run(x)["calls"]
         return [
             (every[call.layer], *([values for _, values in side] for side in sides))
-            for call, sides in zip(self._trace.calls, made, strict=True)
+            for call, sides in zip(self._calls, made, strict=True)
         ]
 
-
-class _Signature(NamedTuple):
-    """A call of a layer in a trace: which tensors of its arguments and result have the rows first."""
-
-    layer: int
-    by_rows: tuple[list[bool], list[bool]]
-
-
-class _Trace:
-    """Records the calls and added losses of layers while the model is traced."""
-
-    def __init__(self, model: Any, trains: bool, watched: Iterable[int], off: Iterable[int]) -> None:
-        self._model, self._trains, self._watched, self._off = model, trains, set(watched), set(off)
-        self.calls: list[_Signature] = []
-        self._values: list[Any] = []
-        self.added: list[tuple[int, int]] = []
-        self._losses: list[Any] = []
-
-    def record(self, x: Any) -> dict[str, Any]:
+    def _record(self, x: Any) -> dict[str, Any]:
         """Calls the model; returns the losses that layers add, and the arguments and results of their calls."""
         self._graph = backend.current_trace()
         self._rows = next((each.shape[0] for each in tree.flatten(x) if each is not None and len(each.shape)), None)
-        for each in (self.calls, self._values, self.added, self._losses):
-            each.clear()
+        self._calls: list[_Signature] = []
+        self._values: list[Any] = []  # of each call
+        self._added: list[tuple[int, int]] = []  # by layer, and by the order of what it adds
+        self._losses: list[Any] = []
         with contextlib.ExitStack() as stack, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for i, layer in enumerate(private.every_layer(self._model)):
@@ -178,12 +169,12 @@ class _Trace:
                 if i in self._watched:
                     stack.enter_context(hooks.hooking(layer, "call", functools.partial(self._call, i), "trial"))
             self._model(x, training=self._trains)
-        return {"added": ops.stack([ops.zeros((), "float64"), *self._losses])[1:], "calls": list(self._values)}
+        return {"added": ops.stack([ops.zeros((), "float64"), *self._losses])[1:], "calls": self._values}
 
     def _add(self, layer: int, original: Callable[..., Any]) -> Callable[..., Any]:
         def add_loss(loss: Any) -> None:
             for each in tree.flatten(loss) if self._is_outside_of_functions() else ():
-                self.added.append((layer, sum(other == layer for other, _ in self.added)))
+                self._added.append((layer, sum(other == layer for other, _ in self._added)))
                 self._losses.append(ops.sum(ops.cast(each, "float64")))
 
         return add_loss
@@ -195,7 +186,7 @@ class _Trace:
             if self._is_outside_of_functions():
                 sides = [_numbers(side) for side in ((args, kwargs), output)]
                 taken, returned = ([t.shape[0] == self._rows for t in each] for each in sides)
-                self.calls.append(_Signature(layer, (taken, returned)))
+                self._calls.append(_Signature(layer, (taken, returned)))
                 self._values.append([[_sample(t, t.shape[0] == self._rows) for t in each] for each in sides])
             return output
 
@@ -246,17 +237,10 @@ def _sample(tensor: Any, by_rows: bool) -> tuple[Any, Any]:
 
 
 def _innermost(model: Any, found: set[int]) -> set[int]:
-    every = private.every_layer(model)
-    number = {id(layer): i for i, layer in enumerate(every)}
-    return {
-        i
-        for i in found
-        if not any(number.get(id(each)) in found for each in private.every_layer(every[i], include_self=False))
-    }
-
-
-def _tolerance(model: Any) -> float:
-    return max(_SAME_OF.get(layer.compute_dtype, _SAME) for layer in private.every_layer(model))
+    layers = {i: layer for i, layer in enumerate(private.every_layer(model)) if i in found}
+    ids = {id(layer) for layer in layers.values()}
+    inner = {i: private.every_layer(layer, include_self=False) for i, layer in layers.items()}
+    return {i for i, below in inner.items() if ids.isdisjoint(map(id, below))}
 
 
 @contextlib.contextmanager
@@ -264,7 +248,8 @@ def _as_before(every: list[Any]) -> Iterator[None]:
     """Afterwards the attributes of layers, and the generators of Python and NumPy, are as before."""
     of_python, of_numpy, token = random.getstate(), np.random.get_state(), gather.in_trial.set(True)
     attributes = [(vars(layer), dict(vars(layer))) for layer in every]
-    kept = [(value, _content(value)) for _, each in attributes for value in each.values()]
+    values = [(value, _kind(value)) for _, each in attributes for value in each.values()]
+    kept = [(value, kind, kind(value)) for value, kind in values if kind is not None]
     try:
         yield
     finally:
@@ -275,19 +260,12 @@ def _as_before(every: list[Any]) -> Iterator[None]:
             for name in current.keys() - before.keys():
                 del current[name]
             current.update((name, value) for name, value in before.items() if current.get(name) is not value)
-        for value, content in kept:
-            if content is not None:
-                _kind(value).clear(value)
-                (list.extend if _kind(value) is list else _kind(value).update)(value, content)
+        for value, kind, content in kept:
+            kind.clear(value)
+            (list.extend if kind is list else kind.update)(value, content)
 
 
 def _kind(value: Any) -> Any:
     """list, dict or set for these and for Keras's subclasses of them; None for other types."""
     kind = next((kind for kind in (list, dict, set) if issubclass(type(value), kind)), None)
     return kind if type(value).__module__.startswith(("builtins", "keras.")) else None
-
-
-def _content(value: Any) -> Any:
-    """A copy of the items of a list, dict or set."""
-    kind = _kind(value)
-    return None if kind is None else kind(value)
