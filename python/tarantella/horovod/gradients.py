@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..keras.step import gradients as gradients_of_step
+from .._backend import backend
 from .process_sets import ProcessSet
 from .reductions import Average, Compression, ReduceOp
 
@@ -68,7 +68,7 @@ class Reduction:
     def reduce(self, owner: Any, gradients: list[Any], variables: list[Any], alias_outputs: bool = False) -> list[Any]:
         """Returns the reduced gradients; unchanged ones on a rank outside the process set. Collective within it.
 
-        `owner` and `alias_outputs` are those of `gradients.reduced`.
+        `owner` and `alias_outputs` are those of `Backend.allreduce`.
         """
         if not self._process_set.included() or self._process_set.size() == 1:
             return gradients
@@ -90,7 +90,7 @@ class Reduction:
                 gradient, contexts[i] = self._compression.compress(gradient)
             sent.append(gradient)
         alias_outputs = alias_outputs and self._compression is Compression.none
-        reduced = gradients_of_step.reduced(owner, sent, [variables[i] for i in shared], 1.0, group, alias_outputs)
+        reduced = backend.allreduce(owner, sent, [variables[i] for i in shared], 1.0, alias_outputs, group)
         for i, gradient in zip(shared, reduced, strict=True):
             whole = self._compression.decompress(gradient, contexts[i]) if i in contexts else gradient
             result[i] = _times(whole, after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 from keras import tree
 
 from .. import _exchange
+from .._backend import backend
 from .._exchange import described
 from .._job import runtime
 from .._job.groups import Group
@@ -54,7 +56,7 @@ def distributed_optimizer(optimizer: Any, op: str = "average") -> Any:
         files.hook_checkpoints()
         gradients_of_step.hook_optimizer(optimizer)
         factor = 1 / runtime.get_size() if op == "average" else 1.0
-        model_state.loops[optimizer] = gradients_of_step.reduce_with(factor)
+        model_state.loops[optimizer] = functools.partial(gradients_of_step.reduce_and_apply, factor)
     return optimizer
 
 
@@ -108,7 +110,7 @@ def reduce_gradients(
     if group.context() is None or group.size == 1 or not variables:
         return gradients
     owner = gradients_of_step.owner_of(variables[0]) if owner is None else owner
-    return gradients_of_step.reduced(owner, gradients, variables, 1 / group.size if op == "average" else 1.0, group)
+    return backend.allreduce(owner, gradients, variables, 1 / group.size if op == "average" else 1.0, group=group)
 
 
 def broadcast_variables(source: Any, root_rank: int = 0, group: Group | None = None) -> None:

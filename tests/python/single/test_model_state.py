@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import types
 from collections.abc import Iterator
@@ -222,8 +223,8 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
 def test_what_a_loop_does_is_the_last_setting() -> None:
     optimizer = keras.optimizers.SGD()
     assert optimizer not in model_state.loops
-    model_state.loops[optimizer] = gradients.reduce_with(0.5)
-    last = gradients.reduce_with(1.0)
+    model_state.loops[optimizer] = functools.partial(gradients.reduce_and_apply, 0.5)
+    last = functools.partial(gradients.reduce_and_apply, 1.0)
     model_state.loops[optimizer] = last
     assert model_state.loops[optimizer] is last
     gc.collect()

@@ -21,7 +21,6 @@ from ..._backend import backend
 from ..._backend.steps import Gradients, key
 from ..._job import log, runtime
 from ..._job.environment import flag
-from ..._job.groups import Group
 from .. import hooks, model_state, private
 from .step import Step, current_step
 
@@ -44,8 +43,7 @@ def of(step: Step) -> Gradients:
     """The gradients of a step, made at the first call."""
     if step.gradients is None:
         step.gradients = backend.step_gradients(step, _TrainedModel(step))
-    found: Gradients = step.gradients
-    return found
+    return step.gradients
 
 
 @contextlib.contextmanager
@@ -141,37 +139,13 @@ def _apply_hook(optimizer: Any, original: Callable[..., Any]) -> Callable[..., A
     return apply
 
 
-def reduce_with(weight: float) -> model_state.Loop:
-    """Sums the gradients of all ranks, each rank's times `weight`."""
-
-    def loop(optimizer: Any, gradients: list[Any], variables: list[Any], apply: Any) -> Any:
-        reduced = backend.allreduce(
-            optimizer,
-            gradients,
-            variables,
-            weight,
-            alias_outputs=keeps_no_gradient(optimizer, variables),
-            check=are_checked(optimizer),
-            inspect=_warn_if_equal,
-        )
-        return apply(reduced)
-
-    return loop
-
-
-def reduced(
-    owner: Any,
-    gradients: list[Any],
-    variables: list[Any],
-    weight: float,
-    group: Group | None,
-    alias_outputs: bool = False,
-) -> list[Any]:
-    """The sum over the ranks of a group of each rank's gradients times `weight`. Collective in the group.
-
-    With `alias_outputs` as `Backend.allreduce`. Reductions for one owner of the same variables must follow one another.
-    """
-    return backend.allreduce(owner, gradients, variables, weight, alias_outputs, group)
+def reduce_and_apply(weight: float, optimizer: Any, gradients: list[Any], variables: list[Any], apply: Any) -> Any:
+    """Applies the sum of the gradients of all ranks, each rank's times `weight`: as `model_state.Loop`."""
+    alias, check = keeps_no_gradient(optimizer, variables), are_checked(optimizer)
+    reduced = backend.allreduce(
+        optimizer, gradients, variables, weight, alias_outputs=alias, check=check, inspect=_warn_if_equal
+    )
+    return apply(reduced)
 
 
 # By the id of the first variable; gone with it.
