@@ -138,6 +138,22 @@ def setting(owner: Any, **values: Any) -> Iterator[None]:
             setattr(owner, name, value)
 
 
+@contextlib.contextmanager
+def collecting(owner: Any, name: str) -> Iterator[list[Any]]:
+    """Collects what a method of this object returns, for a while."""
+    results: list[Any] = []
+
+    def collected(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            results.append(original(*args, **kwargs))
+            return results[-1]
+
+        return call
+
+    with hooking(owner, name, collected):
+        yield results
+
+
 @functools.cache
 def check_keras() -> None:
     """Raises NotImplementedError where a private name is missing; a WARNING names a Keras newer than those tested.

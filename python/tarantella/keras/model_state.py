@@ -92,7 +92,7 @@ class ModelState:
         # By kind of step on single batches, for which ranks were made equal: the loss tracker at that time.
         self.equal_for: dict[str, Any] = {}
         # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.across_rows`.
-        self.compute_loss_uses: tuple[Any, str] = (None, "")
+        self.compute_loss_uses: tuple[Any, tuple[str, ...]] = (None, ())
         # By whether steps train: those whose first batch is still to be looked at, or shall be at the next epoch; what
         # calls the model for it; why that failed. And the loss tracker for which they hold.
         self.untried, self.undecided = {True, False}, set[bool]()

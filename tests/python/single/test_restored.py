@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tarantella.keras import limitations
-from tarantella.keras.step import losses
+from tarantella.keras import hooks, limitations
 
 
 def test_a_call_that_the_user_has_set_on_a_loss_stays():
     loss = keras.losses.MeanSquaredError()
     assert "call" not in vars(loss)
-    with losses._values(loss):
+    with hooks.collecting(loss, "call"):
         pass
     assert "call" not in vars(loss)
 
@@ -24,7 +23,7 @@ def test_a_call_that_the_user_has_set_on_a_loss_stays():
         return keras.ops.abs(y_true - y_pred)
 
     loss.call = own
-    with losses._values(loss) as values:
+    with hooks.collecting(loss, "call") as values:
         assert float(loss(np.zeros(2), np.full(2, 3.0))) == 3.0
     assert [list(np.asarray(each)) for each in values] == [[3.0, 3.0]]
     assert loss.call is own

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 from keras import layers, ops, tree
 
+from ... import _exchange
 from ..._backend import backend
 from ..._job import log, runtime
 from ...data.rows import rows_of_rank
@@ -48,19 +48,19 @@ def install(model: Any) -> None:
 
 def watched(model: Any) -> list[int]:
     """The layers that may look across rows: those with user-defined code, or with an axis or function that may."""
-    every = private.every_layer(model)
     return [
         i
-        for i, layer in enumerate(every)
+        for i, layer in enumerate(private.every_layer(model))
         if not all(_is_row_wise(part) for part in (layer, *getattr(layer, "operations", ())))
     ]
 
 
 def differing(model: Any) -> list[int]:
     """Keras's BatchNormalization and random layers, which are expected to differ on parts of a batch."""
-    every = private.every_layer(model)
     return [
-        i for i, each in enumerate(every) if private.is_of_keras(type(each)) and switchable(each) and _differs(each)
+        i
+        for i, each in enumerate(private.every_layer(model))
+        if private.is_of_keras(type(each)) and switchable(each) and _differs(each)
     ]
 
 
@@ -99,18 +99,13 @@ def as_in_inference(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def declared(owner: Any) -> str | None:
-    """The `tnt_reduction` of a loss or metric, or of the function that it calls. Raises as `declared_reduction`."""
-    return declared_reduction(owner) or declared_reduction(private.function_of(owner))
-
-
 def needs_all_rows(owner: Any) -> bool:
     """Whether a loss or metric, or the function that one is made of, is to be computed on the global batch."""
     function = private.function_of(owner)
     kind: Any = type(owner) if isinstance(owner, (keras.losses.Loss, keras.metrics.Metric)) else owner
     parts = [kind] if function is None else [kind, function]
     return (
-        declared(owner) is None
+        declared_reduction(owner) is None
         and not hasattr(owner, "tnt_combine")
         and (
             (function is None and isinstance(owner, keras.losses.Loss))
@@ -132,53 +127,43 @@ def has_own_loss(model: Any) -> bool:
     return theirs is not keras.Model.compute_loss and declared_reduction(model) is None
 
 
-def loss_sees_all_rows(model: Any) -> bool:
-    """Whether the model's own `compute_loss` will see the global batch; it has been tried out."""
-    return bool(_loss_uses(model))
-
-
-def _loss_uses(model: Any) -> str:
-    """The verdict of `try_out_loss`, since the model was compiled."""
+def loss_uses(model: Any) -> tuple[str, ...]:
+    """The arguments of the model's own `compute_loss` that get the rows of all ranks: what `try_out_loss` has found."""
     known = model_state.known(model) if has_own_loss(model) else None
-    tracker, uses = (None, "") if known is None else known.compute_loss_uses
-    return uses if tracker is not None and tracker is private.loss_tracker(model) else ""
+    tracker, uses = (None, ()) if known is None else known.compute_loss_uses
+    return uses if tracker is not None and tracker is private.loss_tracker(model) else ()
 
 
 def try_out_loss(model: Any, data: Any, rows: int | None) -> None:
-    """Finds out whether the model's own `compute_loss` works with more rows than its call.
-
-    Collective, once for each compiled model.
+    """Finds out whether the model's own `compute_loss` works with more rows than its call. Collective.
 
     `data` are the types of a batch, `rows` those of a global batch, None where they are not known.
     """
     found, tracker = model_state.of(model), private.loss_tracker(model)
     if not has_own_loss(model) or found.compute_loss_uses[0] is tracker:
         return
-    uses = reason = ""
+    uses: tuple[str, ...] = ()
+    reason = ""
     try:
-        uses = _traced(model, data, rows or _ROWS * runtime.get_size())
+        uses = _traced(model, data, rows or 2 * runtime.get_size())
     except Exception as error:  # whatever user code raises
         text = str(error).splitlines()[0] if str(error) else ""
         reason = f"it fails on them ({type(error).__name__}: {text})"
-    failed = runtime.context().allgather(np.array([bool(reason)], np.int64), "compute_loss").ravel()
-    found.compute_loss_uses = tracker, "" if failed.any() else uses
-    if failed.any():
-        first = int(np.flatnonzero(failed)[0])
-        reason = reason or f"it fails on them on rank {first}"
+    failed = [rank for rank, each in enumerate(_exchange.gather_json(reason)) if each]
+    found.compute_loss_uses = tracker, () if failed else uses
+    if failed:
+        reason = reason or f"it fails on them on rank {failed[0]}"
         log.warn_once(
             f"compute_loss of {model.name} does not see the rows of all ranks: {reason}. Its result is taken for a "
             "mean over rows; declare tnt_reduction = 'mean' or 'sum' in the model's class"
         )
 
 
-_ROWS = 2  # of each rank, where those of a batch are not known
 _ARGUMENTS = ("x", "y", "y_pred", "sample_weight")
-# What `_traced` returns.
-_WITHOUT_X, _WITH_X = "without x", "with x"
 
 
-def _traced(model: Any, data: Any, rows: int) -> str:
-    """Traces it for the real numbers of rows, which may not fit, and for unknown ones, whose use is seen."""
+def _traced(model: Any, data: Any, rows: int) -> tuple[str, ...]:
+    """The arguments that it uses, traced for the real numbers of rows, which may not fit, and for unknown ones."""
     used: list[bool] = []
     function = hooks.original(model, "compute_loss")
     takes_training = "training" in inspect.signature(function).parameters
@@ -186,8 +171,8 @@ def _traced(model: Any, data: Any, rows: int) -> str:
     def step(data: Any, rows: int | None) -> None:
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         predicted, added = model(x, training=True), list(model.losses)
-        whole = tree.map_structure(functools.partial(_stand_in, rows=rows), (y, predicted, sample_weight))
-        inputs = tree.map_structure(functools.partial(_stand_in, rows=None), x)
+        whole = gather.map_with_masks(lambda leaf: backend.stand_in(leaf, rows), (y, predicted, sample_weight))
+        inputs = gather.map_with_masks(lambda leaf: backend.stand_in(leaf, None), x)
         for trains in (True, False):
             options = {"training": trains} if takes_training else {}
             loss = function(x=inputs, y=whole[0], y_pred=whole[1], sample_weight=whole[2], **options)
@@ -198,16 +183,7 @@ def _traced(model: Any, data: Any, rows: int) -> str:
     local = max(1, rows_of_rank(rows, runtime.get_rank(), runtime.get_size())[1])
     for own, whole in ((local, rows), (None, None)):
         backend.trace(functools.partial(step, rows=whole), data, rows=own)
-    return _WITH_X if any(used) else _WITHOUT_X
-
-
-def _stand_in(leaf: Any, rows: int | None) -> Any:
-    if leaf is None:
-        return None
-    made = backend.stand_in(leaf, rows)
-    if private.mask_of(leaf) is not None:
-        private.set_mask(made, backend.stand_in(private.mask_of(leaf), rows))
-    return made
+    return _ARGUMENTS if any(used) else _ARGUMENTS[1:]
 
 
 def _loss_on_all_rows(model: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,12 +192,11 @@ def _loss_on_all_rows(model: Any, original: Callable[..., Any]) -> Callable[...,
     order = [*theirs, *_ARGUMENTS[len(theirs) :]]  # what follows goes into *args
 
     def compute_loss(*args: Any, **kwargs: Any) -> Any:
-        step, uses = current_step(), _loss_uses(model)
+        step, uses = current_step(), loss_uses(model)
         if step is None or not uses or step.has_all_rows:
             return original(*args, **kwargs)
-        names = _ARGUMENTS if uses == _WITH_X else _ARGUMENTS[1:]
         given = dict(zip(order, args, strict=False)) | kwargs
-        own = {name: given[name] for name in names if name in given}
+        own = {name: given[name] for name in uses if name in given}
         rows = gather.of_all_ranks(step, f"compute_loss of {model.name}", own)
         if rows is None:
             return original(*args, **kwargs)

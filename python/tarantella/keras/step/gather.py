@@ -9,7 +9,8 @@ Whether rows can be gathered is decided once for each kind of rows, by all ranks
 from __future__ import annotations
 
 import contextvars
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -52,7 +53,7 @@ def gather_rows(structure: Any) -> Any:
     """
     step = current_step()
     if step is None or runtime.get_size() == 1:
-        return _in_trial(structure)
+        return map_with_masks(backend.recorded_or_replayed, structure) if in_trial.get() else structure
     if step.is_sum:
         raise ValueError(
             'tarantella.gather_rows gives every rank the global batch, so tnt_reduction = "sum" of '
@@ -67,39 +68,39 @@ def gather_rows(structure: Any) -> Any:
     return tree.map_structure(lambda each: None if each is None else next(rest), structure)
 
 
-def _in_trial(structure: Any) -> Any:
-    """Stands in for the rows of all ranks outside of a step: in a trial the same for all rows and for parts."""
-    if not in_trial.get():
-        return structure
-    return tree.map_structure(lambda each: None if each is None else _recorded_or_replayed(each), structure)
+def map_with_masks(function: Callable[[Any], Any], structure: Any) -> Any:
+    """The structure with `function` of each tensor, and of the mask that Keras has attached to it. None stays None."""
 
+    def mapped(leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        made, mask = function(leaf), private.mask_of(leaf)
+        if mask is not None:
+            private.set_mask(made, function(mask))
+        return made
 
-def _recorded_or_replayed(tensor: Any) -> Any:
-    mask, made = private.mask_of(tensor), backend.recorded_or_replayed(tensor)
-    if mask is not None:
-        private.set_mask(made, backend.recorded_or_replayed(mask))
-    return made
+    return tree.map_structure(mapped, structure)
 
 
 # MiB of gathered rows on a rank; TNT_GATHER_LIMIT overrides it.
 DEFAULT_LIMIT = 256
 
 
-class Rows:
+class Rows(NamedTuple):
     """The labels and predictions of all ranks."""
 
-    def __init__(self, counts: Any, first: Any, structure: Any) -> None:
-        """`counts` are the numbers of rows of the ranks, `first` is a part with this rank's."""
-        self._counts, self._first, self.structure = counts, first, structure
+    counts: Any  # of the rows of each rank
+    first: Any  # a part with this rank's
+    structure: Any
 
     def own(self, step: Step, values: Any) -> Any:
         """This rank's part of values: those of its rows where axis 0 is the rows, otherwise all times its fraction."""
-        total = ops.sum(self._counts)
+        total = ops.sum(self.counts)
         length = values.shape[0]
         if length is not None and (backend.current_trace() is not None or length % int(total)):
             return values * step.fraction(values.dtype)
-        before = ops.sum(self._counts[: runtime.get_rank()])
-        own = ops.cast(ops.shape(self._first)[0], before.dtype)
+        before = ops.sum(self.counts[: runtime.get_rank()])
+        own = ops.cast(ops.shape(self.first)[0], before.dtype)
         own = own if step.is_empty is None else ops.where(step.is_empty, 0, own)
         each = ops.cast(ops.shape(values)[0], before.dtype) // total
         return values[before * each : (before + own) * each]
@@ -143,8 +144,7 @@ def _why_not(step: Step, leaves: list[Any]) -> str:
     """The reason of the first rank that has one, "" where none has. Collective."""
     local = _reason(step, leaves)
     own = [] if local else [[_times(each.shape[0], step), *each.shape[1:]] for each in leaves]
-    everyone = [payload.decode().split("\n") for payload in _exchange.gather_bytes(f"{local}\n{own}".encode())]
-    reasons, shapes = zip(*everyone, strict=True)
+    reasons, shapes = zip(*_exchange.gather_json([local, own]), strict=True)
     for rank, reason in enumerate(reasons):
         if reason:
             return reason if all(reasons) else f"on rank {rank} {reason}"

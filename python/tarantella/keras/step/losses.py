@@ -12,9 +12,8 @@ what they are. A `keras.metrics.Mean` that gets such a sum declares it in the sa
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -26,7 +25,7 @@ from ..._backend.steps import in_fresh_thread
 from ..._job import log
 from .. import hooks, model_state, private
 from . import across_rows, first_batch, gather
-from .step import Step, current_step, ratio
+from .step import Step, current_step, declared_reduction, ratio
 
 _SUMS = ("sum", "none", None)
 
@@ -35,13 +34,11 @@ def install(model: Any) -> None:
     """Puts a `WeightedLoss` in the place of each of the losses that a model was compiled with. Idempotent."""
     compiled = private.compiled_losses(model)
     if compiled is not None:
-        private.replace_losses(compiled, _weighted)
+        private.replace_losses(
+            compiled, lambda loss: loss if loss is None or isinstance(loss, WeightedLoss) else WeightedLoss(loss)
+        )
     for tracker in private.loss_trackers(model):
         hooks.hook(tracker, "update_state", _tracked_update)
-
-
-def _weighted(loss: Any) -> Any:
-    return loss if loss is None or isinstance(loss, WeightedLoss) else WeightedLoss(loss)
 
 
 class WeightedLoss:
@@ -58,7 +55,7 @@ class WeightedLoss:
             result = self._on_all_rows(step, y_true, y_pred, sample_weight)
             if result is not None:
                 return result
-        with _values(self.loss) as values:
+        with hooks.collecting(self.loss, "call") as values:  # before Keras reduces them
             result = self.loss(y_true, y_pred, sample_weight)
         fraction = self._fraction(step, y_pred, sample_weight, values[-1] if values else None)
         # The gradient of an unreduced loss is that of the sum over it, whose weight is 1.
@@ -77,7 +74,14 @@ class WeightedLoss:
     def _fraction(self, step: Step, y_pred: Any, sample_weight: Any, values: Any) -> Any:
         """The fraction by which this rank's loss counts; None means that of its rows."""
         if values is None or len(values.shape) == 0:  # reduced by a user-defined function
-            return self._fraction_of_reduced(y_pred, sample_weight, values)
+            if declared_reduction(self.loss) == "sum":
+                return 1.0
+            if sample_weight is not None or _is_masked([y_pred, values]):
+                log.warn_once(
+                    f"the loss {self.loss.name!r} returns a scalar, to which sample weights and masks cannot be "
+                    "applied as in one process; return one value per row"
+                )
+            return None
         if self.loss.reduction in _SUMS:
             return 1.0
         weighted = sample_weight is not None and self.loss.reduction == "mean_with_sample_weight"
@@ -88,36 +92,9 @@ class WeightedLoss:
             return ratio(part, whole, part.dtype)
         return None
 
-    def _fraction_of_reduced(self, y_pred: Any, sample_weight: Any, values: Any) -> Any:
-        """As `_fraction`, for a loss that the user has declared, or whose rows cannot be gathered."""
-        if across_rows.declared(self.loss) == "sum":
-            return 1.0
-        if sample_weight is not None or _is_masked([y_pred, values]):
-            log.warn_once(
-                f"the loss {self.loss.name!r} returns a scalar, to which sample weights and masks cannot be applied as "
-                "in one process; return one value per row"
-            )
-        return None
-
 
 def _is_masked(structure: Any) -> bool:
     return any(private.mask_of(leaf) is not None for leaf in tree.flatten(structure))
-
-
-@contextlib.contextmanager
-def _values(loss: Any) -> Iterator[list[Any]]:
-    """Collects the values of a loss before Keras reduces them."""
-    seen: list[Any] = []
-
-    def collected(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            seen.append(original(*args, **kwargs))
-            return seen[-1]
-
-        return call
-
-    with hooks.hooking(loss, "call", collected):
-        yield seen
 
 
 class _LossNormalizer(keras.losses.Loss):

@@ -82,20 +82,10 @@ def _means_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[..
         step = current_step()
         if step is None or sample_weight is not None:
             return original(y_true, y_pred, sample_weight=sample_weight)
-        scalar = []
-
-        def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                values = function(*args, **kwargs)
-                scalar.append(_is_scalar(values))
-                return values
-
-            return call
-
         before = [variable + 0 for variable in metric.variables]  # the value, not the variable
-        with hooks.hooking(metric, private.FUNCTION, noting):
+        with hooks.collecting(metric, private.FUNCTION) as values:
             result = original(y_true, y_pred)
-        if scalar[-1]:
+        if _is_scalar(values[-1]):
             for variable, old in zip(metric.variables, before, strict=True):
                 variable.assign(old + (variable - old) * step.fraction(variable.dtype))
         return result
@@ -122,12 +112,8 @@ class _Source:
 
     def __init__(self, metric: Any = None, part: int = 0) -> None:
         """The leaf `part` of the result of `metric`; a number of the last batch if `metric` is None."""
-        self._metric, self._part = None if metric is None else weakref.ref(metric), part
-
-    @property
-    def is_metric(self) -> bool:
-        """Whether it is a result of a metric."""
-        return self._metric is not None
+        self.is_metric, self._part = metric is not None, part
+        self._metric = None if metric is None else weakref.ref(metric)
 
     def result(self) -> Any:
         """The result that the metric has now, None for a number of the last batch."""

@@ -20,7 +20,7 @@ from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
 from .. import hooks, model_state, private
 from ..hooks import hook, hook_functions
 from . import across_rows, first_batch, gradients, metrics
-from .step import Step, labels_of, running
+from .step import Step, running
 
 
 def install(model: Any) -> None:
@@ -62,9 +62,14 @@ def _data_of(batch: Any) -> Any:
     return batch.data if isinstance(batch, (MicroBatch, PaddedMicroBatch, PredictBatch)) else batch
 
 
+def _labels(batch: Any) -> list[Any]:
+    """Those of a batch of inputs, labels and sample weights."""
+    return tree.flatten(batch.data[1:2]) if isinstance(batch.data, tuple) else []
+
+
 def _counted(model: Any, trains: bool, batch: Any) -> Any:
     if isinstance(batch, (MicroBatch, PaddedMicroBatch)):
-        model_state.note_batch(model, batch.metadata[2], labels_of(batch.data) if trains else ())
+        model_state.note_batch(model, batch.metadata[2], _labels(batch) if trains else ())
     return batch
 
 
@@ -93,7 +98,7 @@ def _run_step(model: Any, trains: bool, batch: Any, keras_step: KerasStep) -> An
     state_variable = model_state.of(model).step_state if is_numbered or backend.current_trace() is None else None
     with running(Step(model, batch, state_variable, is_keras_own, is_numbered, trains)) as step:
         if backend.steps_are_stateful:
-            model_state.note_batch(model, step.fingerprint, step.labels if trains else ())
+            model_state.note_batch(model, step.fingerprint, _labels(batch) if trains else ())
         logs = _called(model, step, keras_step, batch.data)
         metrics.note_logs(step, trains, logs)
         if trains and is_numbered:
@@ -108,11 +113,8 @@ def _called(model: Any, step: Step, keras_step: KerasStep, data: Any) -> Any:
     others = [v for v in model.non_trainable_variables if id(v) not in same_on_all_ranks]
     metrics = model.metrics_variables
     whole = model_state.of(model).global_metrics
-
-    def exempt() -> list[Any]:
-        return [v for metric in whole.values() for v in metric.variables]
-
-    logs = keras_step(data, Undo(step.padding, metrics, others, exempt))
+    undo = Undo(step.padding, metrics, others, lambda: [v for metric in whole.values() for v in metric.variables])
+    logs = keras_step(data, undo)
     if model.run_eagerly and step.padding:  # metrics that this very step made have seen the padding row only
         known = {id(v) for v in metrics}
         for metric in private.metrics_of(model):

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-from keras import ops, tree
+from keras import ops
 
 from ..._backend import backend
-from ..._backend.steps import known_rows
+from ..._backend.steps import Gradients, known_rows
 from ...data.rows import MicroBatch, PaddedMicroBatch
+from .. import private
 
 
 class Step:
@@ -44,10 +45,8 @@ class Step:
         # Whether this rank's row is padding: a copy, because it has none. None where that cannot happen.
         self.padding = batch.is_padding if isinstance(batch, PaddedMicroBatch) else None
         self.static_rows = known_rows(batch.data)
-        self.inputs = inputs_of(batch.data)
-        self.labels = labels_of(batch.data)
         self.is_sum = declared_reduction(model) == "sum"
-        self.gradients: Any = None  # what is done with them, made when it is first asked for
+        self.gradients: Gradients | None = None  # what is done with them, made when it is first asked for
         self.state_variable = state_variable
         if state_variable is not None:
             padding = ops.zeros((), bool) if self.padding is None else self.padding
@@ -64,32 +63,29 @@ class Step:
     @property
     def rows(self) -> Any:
         """Those of this rank."""
-        return self._rows if self.state_variable is None else self._once("rows", lambda: self.state_variable[0])
+        return self._rows if self.state_variable is None else self._stored(0)
 
     @property
     def global_rows(self) -> Any:
         """Those of all ranks."""
-        return (
-            self._global_rows
-            if self.state_variable is None
-            else self._once("global rows", lambda: self.state_variable[1])
-        )
+        return self._global_rows if self.state_variable is None else self._stored(1)
 
     @property
     def is_empty(self) -> Any:
         """Whether this rank has no rows; None where that cannot happen."""
-        return (
-            self.padding if self.state_variable is None else self._once("is empty", lambda: self.state_variable[2] > 0)
-        )
+        return self.padding if self.state_variable is None else self._stored(2) > 0
 
     @property
     def step_number(self) -> Any:
         """Which step of the call this is, from 1 on; None where only Keras's code runs: it is not compared."""
-        return self._once("step number", lambda: self.state_variable[3]) if self._is_numbered else None
+        return self._stored(3) if self._is_numbered else None
 
     def fraction(self, dtype: Any) -> Any:
         """The rows of this rank divided by the rows of the global batch."""
         return self._once(("fraction", str(dtype)), lambda: ratio(self.rows, self.global_rows, dtype))
+
+    def _stored(self, index: int) -> Any:
+        return self._once(index, lambda: self.state_variable[index])
 
     def _once(self, name: Any, make: Callable[[], Any]) -> Any:
         """The result of `make`, once in each graph of the step: user-defined functions have their own graphs."""
@@ -131,15 +127,18 @@ class Step:
     @contextlib.contextmanager
     def on_all_rows(self) -> Iterator[None]:
         """Meanwhile the losses given to compile get the rows of all ranks."""
-        before, self.has_all_rows = self.has_all_rows, True
+        self.has_all_rows = True
         try:
             yield
         finally:
-            self.has_all_rows = before
+            self.has_all_rows = False
 
     def zero_if_empty(self, values: Any) -> Any:
-        """The values, or zeros where this rank has no rows."""
-        return values if self.padding is None else zero_where(self.padding, values)
+        """The dense values, or exact zeros (also in place of inf and nan) where this rank has no rows."""
+        if self.padding is None:
+            return values
+        # Not ops.where: it would copy the values in every step for the rare batch that is too small.
+        return ops.cond(self.padding, lambda: ops.zeros_like(values), lambda: values)
 
     def call_index(self, owner: Any) -> int:
         """How often this was called for `owner`, or an equal tuple, before: a layer may run several times in a step."""
@@ -154,28 +153,18 @@ def ratio(part: Any, whole: Any, dtype: Any) -> Any:
     return ops.stop_gradient(ops.cast(quotient, dtype))
 
 
-def zero_where(condition: Any, values: Any) -> Any:
-    """The dense values, or exact zeros (also in place of inf and nan) where the condition holds."""
-    # Not ops.where: it would copy the values in every step for the rare batch that is too small.
-    return ops.cond(condition, lambda: ops.zeros_like(values), lambda: values)
-
-
-def inputs_of(data: Any) -> Any:
-    """The inputs of a batch of inputs, labels and sample weights; also of the type of a batch."""
-    return data[0] if isinstance(data, tuple) else data
-
-
-def labels_of(data: Any) -> list[Any]:
-    """The labels of such a batch."""
-    return tree.flatten(data[1:2]) if isinstance(data, tuple) else []
-
-
 def declared_reduction(owner: Any) -> str | None:
-    """The `tnt_reduction` of a model, loss, metric or function. Raises ValueError for an unknown value."""
-    reduction: str | None = getattr(owner, "tnt_reduction", None)
-    if reduction not in (None, "mean", "sum"):
-        raise ValueError(f"tnt_reduction of {name_of(owner)!r} must be 'mean' or 'sum' (got {reduction!r})")
-    return reduction
+    """The `tnt_reduction` of a model, loss, metric or function, or of the function that a loss or metric calls.
+
+    Raises ValueError for an unknown value.
+    """
+    for each in (owner, private.function_of(owner)):
+        reduction: str | None = getattr(each, "tnt_reduction", None)
+        if reduction not in (None, "mean", "sum"):
+            raise ValueError(f"tnt_reduction of {name_of(each)!r} must be 'mean' or 'sum' (got {reduction!r})")
+        if reduction is not None:
+            return reduction
+    return None
 
 
 def name_of(owner: Any) -> str:
