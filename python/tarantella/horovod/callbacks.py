@@ -11,7 +11,7 @@ from .. import collectives as core
 from . import process
 from .objects import broadcast_variables
 from .optimizer import wrapped_inside
-from .process_sets import global_process_set
+from .process import global_process_set
 
 __all__ = [
     "BestModelCheckpoint",

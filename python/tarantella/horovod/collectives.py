@@ -20,7 +20,7 @@ from .. import collectives as core
 from .._job import groups
 from . import process
 from .join_calls import Group
-from .process_sets import ProcessSet, global_process_set
+from .process import ProcessSet, global_process_set
 from .reductions import Average, Compression, Product, ReduceOp, Sum, chosen
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from .._backend import backend
-from .process_sets import ProcessSet
+from .process import ProcessSet
 from .reductions import Average, Compression, ReduceOp
 
 

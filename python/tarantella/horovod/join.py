@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from .._job import log, runtime
-from . import process, process_sets
+from . import process
 from .join_calls import AnnouncedContext
-from .process_sets import ProcessSet, global_process_set
+from .process import ProcessSet, global_process_set
 
 _one = threading.Lock()
 # Seconds after which a rank in `join` warns that a model is gone that the others may still train.
@@ -55,7 +55,7 @@ class _Joined:
     """This rank, from the beginning to the end of `join`."""
 
     def __init__(self) -> None:
-        own = [each for each in process_sets.every() if each.included()]
+        own = [each for each in process.every_set() if each.included()]
         # All ranks make these calls in the same order, so a rank with a higher count joined later.
         local = [each.context() for each in global_process_set.groups()]
         self._came = [sum(each.record.calls for each in local), time.time_ns()]

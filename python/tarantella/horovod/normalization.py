@@ -10,7 +10,7 @@ from keras import ops
 from .._backend import backend
 from .._job import runtime
 from ..keras import private
-from .process_sets import global_process_set
+from .process import global_process_set
 
 
 @keras.saving.register_keras_serializable(package="tarantella.horovod")

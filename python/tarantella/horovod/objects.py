@@ -11,7 +11,7 @@ import tensorflow as tf
 from .. import collectives as core
 from ..keras import custom_loops, private
 from . import collectives, process
-from .process_sets import ProcessSet, global_process_set
+from .process import ProcessSet, global_process_set
 
 
 def broadcast_object(

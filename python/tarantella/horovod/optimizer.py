@@ -14,7 +14,7 @@ from ..keras import hooks, model_state
 from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
 from .gradients import BackwardPasses, LocalVariables, Reduction
-from .process_sets import ProcessSet, global_process_set
+from .process import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
 
 # The wrapper of each wrapped optimizer.

@@ -1,10 +1,10 @@
-"""This process in its job: `init` and `shutdown`, ranks and sizes, and the questions about Horovod's build."""
+"""This process in its job: `init` and `shutdown`, ranks and sizes, process sets, questions about Horovod's build."""
 
 from __future__ import annotations
 
 import atexit
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -12,10 +12,9 @@ import keras
 from .._job import log, runtime
 from .._job.environment import layout
 from ..keras import hooks
+from .join_calls import Group
 
 _initialized = False
-_open: Callable[[Any], None]  # set by `on_init`
-_close: Callable[[], None]
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -28,8 +27,8 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     global _initialized
     if _initialized:
         return
-    every = list(range(runtime.get_size()))
-    if comm is not None and (not isinstance(comm, (list, tuple, range)) or sorted(comm) != every):
+    ranks = list(range(runtime.get_size()))
+    if comm is not None and (not isinstance(comm, (list, tuple, range)) or sorted(comm) != ranks):
         raise NotImplementedError(
             f"hvd.init does not support an MPI communicator or a part of the ranks (got comm={comm!r}): start the job "
             "with as many ranks as it needs, and use an hvd.ProcessSet for some of them"
@@ -46,7 +45,9 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     hooks.hook(next(each for each in keras.Model.__mro__ if "compile" in vars(each)), "compile", _compile)
     _initialized = True
     try:
-        _open(process_sets)
+        global_process_set.open(0)
+        for each in () if process_sets in (None, "dynamic") else process_sets:
+            add_process_set(each)
     except BaseException:
         shutdown()
         raise
@@ -71,18 +72,14 @@ def shutdown() -> None:
     global _initialized
     if _initialized:
         _initialized = False
-        _close()
+        for each in every_set():
+            each.close()
+        _added.clear()
 
 
 def is_initialized() -> bool:
     """Whether `init` was called, without a later `shutdown`."""
     return _initialized
-
-
-def on_init(open_sets: Callable[[Any], None], close_sets: Callable[[], None]) -> None:
-    """Lets `init` call `open_sets(process_sets)`, and `shutdown` call `close_sets()`."""
-    global _open, _close
-    _open, _close = open_sets, close_sets
 
 
 def check(name: str) -> None:
@@ -134,6 +131,126 @@ def is_homogeneous() -> bool:
     """Whether all machines have equally many processes."""
     check("is_homogeneous")
     return len(set(layout().nodes)) == 1
+
+
+class ProcessSet:
+    """Some ranks of the job, in ascending order: `hvd.ProcessSet([0, 2])`.
+
+    Pass it to `hvd.init(process_sets=…)` or `hvd.add_process_set` before its use. Until then, and after
+    `remove_process_set`, `process_set_id`, `size()` and `rank()` are None.
+    """
+
+    process_set_id: int | None = None
+
+    def __init__(self, ranks: Iterable[int]) -> None:
+        """Raises ValueError for anything except distinct whole numbers, such as an MPI communicator."""
+        try:
+            self.ranks: list[int] | None = sorted(ranks)
+        except TypeError:
+            raise ValueError(f"an hvd.ProcessSet needs a list of ranks (got {ranks!r})") from None
+        if any(type(rank) is not int for rank in self.ranks) or len(set(self.ranks)) < len(self.ranks):
+            raise ValueError(f"an hvd.ProcessSet needs a list of different whole numbers (got {self.ranks})")
+        self._group: Group | None = None
+        self._graph_group: Group | None = None
+
+    def size(self) -> int | None:
+        """The number of its ranks."""
+        return None if self._group is None else self._group.size
+
+    def rank(self) -> int | None:
+        """The number of this process in the set. Raises ValueError if it is not in the set."""
+        if self._group is None:
+            return None
+        if self._group.rank is None:
+            raise ValueError(f"rank {runtime.get_rank()} is not in {self}")
+        return self._group.rank
+
+    def included(self) -> bool | None:
+        """Whether this process is in the set."""
+        return None if self.ranks is None else runtime.get_rank() in self.ranks
+
+    def group(self, in_graph: bool = False) -> Group:
+        """The group for its collectives. Raises ValueError before the set was added, or after it was removed.
+
+        Collectives in graphs have a separate group, because they run concurrently with the reduction of gradients. The
+        one of the global set is created when the first of them is traced; this blocks until all ranks do it.
+        """
+        if self._group is None:
+            check("ProcessSet")
+            raise ValueError(f"{self} is not part of this job: pass it to hvd.init or hvd.add_process_set first")
+        if not in_graph or runtime.get_size() == 1:
+            return self._group
+        if self._graph_group is None:
+            self._group.announce("graphs")
+            self.make_graph_group()
+        return self._graph_group or self._group
+
+    def make_graph_group(self) -> Group:
+        """Creates the group for collectives in graphs. Collective over all ranks of the job."""
+        self._graph_group = Group(self.group().ranks)
+        return self._graph_group
+
+    def groups(self) -> list[Group]:
+        """The groups for its collectives that exist."""
+        return [each for each in (self._group, self._graph_group) if each is not None]
+
+    def open(self, number: int) -> None:
+        """Creates its groups. Collective over all ranks of the job."""
+        whole = self is global_process_set
+        self._group = Group() if whole else Group(self.ranks)
+        self._graph_group = None if whole else Group(self.ranks)
+        self.ranks, self.process_set_id = list(self._group.ranks), number
+
+    def close(self) -> None:
+        """Invalidates the set. Does not wait for other ranks."""
+        self._group = self._graph_group = self.process_set_id = None
+
+    def __repr__(self) -> str:
+        return f"hvd.ProcessSet({self.ranks}, process_set_id={self.process_set_id})"
+
+    __str__ = __repr__
+
+
+global_process_set = ProcessSet([])
+_numbers = itertools.count(1)
+_added: dict[int, ProcessSet] = {}
+
+
+def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
+    """Adds a process set to the job, and returns it. Blocks until all ranks of the job make the same call.
+
+    Raises ValueError for no ranks, ranks that do not exist, and the ranks of another set of the job.
+    """
+    check("add_process_set")
+    made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    twin = next((each for each in every_set() if each.ranks == made.ranks), None)
+    if twin is not None:
+        raise ValueError(f"the job already has a process set of the ranks {made.ranks}: {twin}")
+    global_process_set.group().announce("add_process_set")
+    made.open(next(_numbers))
+    _added[made.process_set_id or 0] = made
+    return made
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Invalidates a process set. Returns False for the global set and for a set that was not added."""
+    check("remove_process_set")
+    if process_set.process_set_id not in _added:
+        return False
+    del _added[process_set.process_set_id or 0]
+    process_set.close()
+    return True
+
+
+def every_set() -> list[ProcessSet]:
+    """The global process set and those that were added."""
+    return [global_process_set, *_added.values()]
+
+
+def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
+    """The ranks of each process set, by its id. The global set has the id 0."""
+    check("get_process_set_ids_and_ranks")
+    return {each.process_set_id or 0: list(each.ranks or ()) for each in every_set()}
 
 
 def mpi_threads_supported() -> bool:

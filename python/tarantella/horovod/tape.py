@@ -14,7 +14,7 @@ from ..keras.step.step import current_step
 from . import process
 from .gradients import LocalVariables, Reduction, of_tensorflow
 from .optimizer import check_groups, weights_of
-from .process_sets import ProcessSet, global_process_set
+from .process import ProcessSet, global_process_set
 from .reductions import Average, Compression, Sum, chosen
 
 # By traced graph: the number of reductions in it, by the id of the first variable.

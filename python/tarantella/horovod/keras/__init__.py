@@ -17,11 +17,15 @@ from ..normalization import SyncBatchNormalization
 from ..objects import allgather_object, broadcast_global_variables, broadcast_object, broadcast_variables
 from ..optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from ..process import (
+    ProcessSet,
+    add_process_set,
     ccl_built,
     cross_rank,
     cross_size,
     cuda_built,
     ddl_built,
+    get_process_set_ids_and_ranks,
+    global_process_set,
     gloo_built,
     gloo_enabled,
     init,
@@ -34,18 +38,12 @@ from ..process import (
     mpi_threads_supported,
     nccl_built,
     rank,
+    remove_process_set,
     rocm_built,
     shutdown,
     size,
     start_timeline,
     stop_timeline,
-)
-from ..process_sets import (
-    ProcessSet,
-    add_process_set,
-    get_process_set_ids_and_ranks,
-    global_process_set,
-    remove_process_set,
 )
 from ..reductions import Adasum, Average, Compression, Max, Min, Product, Sum
 from ..tape import DistributedGradientTape, PartialDistributedGradientTape

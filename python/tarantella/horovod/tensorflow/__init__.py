@@ -15,7 +15,7 @@ from .. import collectives as _collectives
 from .. import keras as _of_keras
 from .. import process as _process
 from ..keras import *  # noqa: F403
-from ..process_sets import get_process_set_ids_and_ranks, global_process_set
+from ..process import get_process_set_ids_and_ranks, global_process_set
 from ..reductions import Average, Compression
 
 # Horovod's codes.
