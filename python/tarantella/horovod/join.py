@@ -55,7 +55,7 @@ class _Joined:
     """This rank, from the beginning to the end of `join`."""
 
     def __init__(self) -> None:
-        own = [each for each in process.every_set() if each.included()]
+        own = [each for each in process.of_job.values() if each.included()]
         # All ranks make these calls in the same order, so a rank with a higher count joined later.
         local = [each.context() for each in global_process_set.groups()]
         self._came = [sum(each.record.calls for each in local), time.time_ns()]

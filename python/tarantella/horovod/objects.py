@@ -13,6 +13,8 @@ from ..keras import custom_loops, private
 from . import collectives, process
 from .process import ProcessSet, global_process_set
 
+__all__ = ["allgather_object", "broadcast_global_variables", "broadcast_object", "broadcast_variables"]
+
 
 def broadcast_object(
     obj: Any,

@@ -14,7 +14,35 @@ from .._job.environment import layout
 from ..keras import hooks
 from .join_calls import Group
 
-_initialized = False
+__all__ = [
+    "ProcessSet",
+    "add_process_set",
+    "ccl_built",
+    "cross_rank",
+    "cross_size",
+    "cuda_built",
+    "ddl_built",
+    "get_process_set_ids_and_ranks",
+    "global_process_set",
+    "gloo_built",
+    "gloo_enabled",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rank",
+    "remove_process_set",
+    "rocm_built",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
@@ -24,8 +52,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     no effect, because sets can always be added. Raises NotImplementedError for fewer ranks, for an MPI communicator,
     and for other backends of Keras than TensorFlow.
     """
-    global _initialized
-    if _initialized:
+    if is_initialized():
         return
     ranks = list(range(runtime.get_size()))
     if comm is not None and (not isinstance(comm, (list, tuple, range)) or sorted(comm) != ranks):
@@ -39,11 +66,9 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
             "KERAS_BACKEND=tensorflow"
         )
     runtime.init()
-    atexit.unregister(shutdown)
     atexit.register(shutdown)
     # On the class that defines it: Keras does not load models whose class defines another `compile`.
     hooks.hook(next(each for each in keras.Model.__mro__ if "compile" in vars(each)), "compile", _compile)
-    _initialized = True
     try:
         global_process_set.open(0)
         for each in () if process_sets in (None, "dynamic") else process_sets:
@@ -69,22 +94,18 @@ def shutdown() -> None:
 
     The rank itself leaves the job when its process ends.
     """
-    global _initialized
-    if _initialized:
-        _initialized = False
-        for each in every_set():
-            each.close()
-        _added.clear()
+    for each in list(of_job.values()):
+        each.close()
 
 
 def is_initialized() -> bool:
     """Whether `init` was called, without a later `shutdown`."""
-    return _initialized
+    return 0 in of_job
 
 
 def check(name: str) -> None:
     """Raises ValueError before `init`, with the name of the function that was called."""
-    if not _initialized:
+    if not is_initialized():
         raise ValueError(f"hvd.{name} was called before hvd.init(): call hvd.init() once, at the start of the script")
 
 
@@ -145,7 +166,7 @@ class ProcessSet:
     def __init__(self, ranks: Iterable[int]) -> None:
         """Raises ValueError for anything except distinct whole numbers, such as an MPI communicator."""
         try:
-            self.ranks: list[int] | None = sorted(ranks)
+            self.ranks = sorted(ranks)
         except TypeError:
             raise ValueError(f"an hvd.ProcessSet needs a list of ranks (got {ranks!r})") from None
         if any(type(rank) is not int for rank in self.ranks) or len(set(self.ranks)) < len(self.ranks):
@@ -165,9 +186,9 @@ class ProcessSet:
             raise ValueError(f"rank {runtime.get_rank()} is not in {self}")
         return self._group.rank
 
-    def included(self) -> bool | None:
+    def included(self) -> bool:
         """Whether this process is in the set."""
-        return None if self.ranks is None else runtime.get_rank() in self.ranks
+        return runtime.get_rank() in self.ranks
 
     def group(self, in_graph: bool = False) -> Group:
         """The group for its collectives. Raises ValueError before the set was added, or after it was removed.
@@ -182,8 +203,8 @@ class ProcessSet:
             return self._group
         if self._graph_group is None:
             self._group.announce("graphs")
-            self.make_graph_group()
-        return self._graph_group or self._group
+            return self.make_graph_group()
+        return self._graph_group
 
     def make_graph_group(self) -> Group:
         """Creates the group for collectives in graphs. Collective over all ranks of the job."""
@@ -200,20 +221,20 @@ class ProcessSet:
         self._group = Group() if whole else Group(self.ranks)
         self._graph_group = None if whole else Group(self.ranks)
         self.ranks, self.process_set_id = list(self._group.ranks), number
+        of_job[number] = self
 
     def close(self) -> None:
         """Invalidates the set. Does not wait for other ranks."""
+        del of_job[self.process_set_id or 0]
         self._group = self._graph_group = self.process_set_id = None
 
     def __repr__(self) -> str:
         return f"hvd.ProcessSet({self.ranks}, process_set_id={self.process_set_id})"
 
-    __str__ = __repr__
-
 
 global_process_set = ProcessSet([])
 _numbers = itertools.count(1)
-_added: dict[int, ProcessSet] = {}
+of_job: dict[int, ProcessSet] = {}  # by its id
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
@@ -223,34 +244,27 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
     """
     check("add_process_set")
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
-    twin = next((each for each in every_set() if each.ranks == made.ranks), None)
+    twin = next((each for each in of_job.values() if each.ranks == made.ranks), None)
     if twin is not None:
         raise ValueError(f"the job already has a process set of the ranks {made.ranks}: {twin}")
     global_process_set.group().announce("add_process_set")
     made.open(next(_numbers))
-    _added[made.process_set_id or 0] = made
     return made
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Invalidates a process set. Returns False for the global set and for a set that was not added."""
     check("remove_process_set")
-    if process_set.process_set_id not in _added:
+    if not process_set.process_set_id:
         return False
-    del _added[process_set.process_set_id or 0]
     process_set.close()
     return True
-
-
-def every_set() -> list[ProcessSet]:
-    """The global process set and those that were added."""
-    return [global_process_set, *_added.values()]
 
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """The ranks of each process set, by its id. The global set has the id 0."""
     check("get_process_set_ids_and_ranks")
-    return {each.process_set_id or 0: list(each.ranks or ()) for each in every_set()}
+    return {number: list(each.ranks) for number, each in of_job.items()}
 
 
 def mpi_threads_supported() -> bool:

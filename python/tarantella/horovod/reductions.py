@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+__all__ = ["Adasum", "Average", "Compression", "Max", "Min", "Product", "Sum"]
+
 
 class ReduceOp(enum.IntEnum):
     """Horovod's reductions, with its numbers."""

@@ -9,44 +9,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from .. import callbacks, collectives, elastic
+from .. import collectives, elastic, objects, process, reductions
 from ..collectives import alltoall, barrier, grouped_allgather, grouped_allreduce, grouped_reducescatter
 from ..join import join
-from ..load_model import load_model
 from ..normalization import SyncBatchNormalization
-from ..objects import allgather_object, broadcast_global_variables, broadcast_object, broadcast_variables
-from ..optimizer import DistributedOptimizer, PartialDistributedOptimizer
-from ..process import (
-    ProcessSet,
-    add_process_set,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    get_process_set_ids_and_ranks,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
-from ..reductions import Adasum, Average, Compression, Max, Min, Product, Sum
+from ..objects import *  # noqa: F403
+from ..optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
+from ..process import *  # noqa: F403
+from ..process import ProcessSet, global_process_set
+from ..reductions import *  # noqa: F403
+from ..reductions import Average, Compression
 from ..tape import DistributedGradientTape, PartialDistributedGradientTape
+from . import callbacks
 
 
 @tf.autograph.experimental.do_not_convert
@@ -93,60 +67,25 @@ def reducescatter(
 
 
 __all__ = [
-    "Adasum",
-    "Average",
-    "Compression",
+    *objects.__all__,
+    *process.__all__,
+    *reductions.__all__,
     "DistributedGradientTape",
     "DistributedOptimizer",
-    "Max",
-    "Min",
     "PartialDistributedGradientTape",
     "PartialDistributedOptimizer",
-    "ProcessSet",
-    "Product",
-    "Sum",
     "SyncBatchNormalization",
-    "add_process_set",
     "allgather",
-    "allgather_object",
     "allreduce",
     "alltoall",
     "barrier",
     "broadcast",
-    "broadcast_global_variables",
-    "broadcast_object",
-    "broadcast_variables",
     "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
     "elastic",
-    "get_process_set_ids_and_ranks",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
     "grouped_allgather",
     "grouped_allreduce",
     "grouped_reducescatter",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
     "join",
     "load_model",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
     "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
 ]

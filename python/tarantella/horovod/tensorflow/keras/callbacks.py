@@ -1,3 +1,3 @@
 """`hvd.callbacks`, by this name too."""
 
-from ...callbacks import *  # noqa: F403
+from ...keras.callbacks import *  # noqa: F403
