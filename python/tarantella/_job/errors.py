@@ -23,7 +23,9 @@ else:
     class TimeoutError(Error, builtins.TimeoutError):
         """A rank did not take part before the deadline."""
 
-    for _class in (Error, PeerLostError, MismatchError, TimeoutError):
-        _class.__module__ = "tarantella"
+
+# The name by which they are shown and pickled.
+for _class in (Error, PeerLostError, MismatchError, TimeoutError):
+    _class.__module__ = "tarantella"
 
 __all__ = ["Error", "MismatchError", "PeerLostError", "TimeoutError"]

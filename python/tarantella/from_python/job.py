@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import TextIO
 
 from .. import _installed
 
@@ -25,17 +25,11 @@ _KEPT = 4096  # characters
 _ADVICE = re.compile(rf"^({_OURS}[^\n]*\ba smaller )-n\b", re.MULTILINE)
 
 
-class Ended(NamedTuple):
-    """The end of a job."""
-
-    code: int  # the launcher's exit code; 128 + n for signal n
-    line: str  # the last line of the launcher; may be empty
-
-
-def run(options: list[str], folder: Path) -> Ended:
+def run(options: list[str], folder: Path) -> tuple[int, str]:
     """Runs rank.py with this folder on all ranks, and shows the output of rank 0. Blocks until all ranks have ended.
 
-    Also if it raises an error, such as KeyboardInterrupt; then the ranks have some seconds to end.
+    Also if it raises an error, such as KeyboardInterrupt; then the ranks have some seconds to end. Returns the
+    launcher's exit code, 128 + n for signal n, and its last line, which may be empty.
     """
     interpreter = [f"--python-interpreter={sys.executable}"] if sys.executable else []
     command = [_installed.launcher(), *options, *interpreter, "--", str(_HERE / "rank.py"), str(folder)]
@@ -60,7 +54,7 @@ def run(options: list[str], folder: Path) -> Ended:
         code = process.wait()
     out.close(show=True)
     code = code if code >= 0 else 128 - code
-    return Ended(code, err.close(show=code == 0))
+    return code, err.close(show=code == 0)
 
 
 def _pass_on(process: subprocess.Popen[bytes], out: Relay, err: Relay) -> None:
@@ -75,7 +69,7 @@ def _pass_on(process: subprocess.Popen[bytes], out: Relay, err: Relay) -> None:
                 selector.register(pipe, selectors.EVENT_READ, relay)
             has_ended = False
             while not has_ended:
-                ready = [key for key, _ in selector.select(_HOLDS_FOR if err.holds else None)]
+                ready = [key for key, _ in selector.select(_HOLDS_FOR if err.held else None)]
                 if not ready:
                     err.release()
                 has_ended = any(key.data is None for key in ready)
@@ -122,31 +116,26 @@ class Relay:
     def __init__(self, stream: TextIO | None = None, holds_back: bool = False) -> None:
         self._stream, self._holds_back = stream, holds_back
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = self._tail = ""
+        self.held = self._tail = ""
         self._begins_line = True  # whether the shown text ends with a line end
 
     def write(self, data: bytes, final: bool = False) -> None:
-        text = self._held + self._decoder.decode(data, final)
+        text, held = self.held + self._decoder.decode(data, final), ""
         if self._holds_back:
             text = _ADVICE.sub(r"\1n", text)
-        shown = len(text)
-        if self._holds_back:
-            self._tail = (self._tail[: len(self._tail) - len(self._held)] + text)[-_KEPT:]
+            self._tail = (self._tail[: len(self._tail) - len(self.held)] + text)[-_KEPT:]
             begin = text.rfind("\n", 0, -1) + 1
             line = text[begin:]
-            if (begin or self._begins_line) and self._may_be_last(line):
-                shown = begin
-        self._held = text[shown:]
-        self._show(text[:shown])
-
-    @property
-    def holds(self) -> bool:
-        return bool(self._held)
+            is_ours = line.startswith(_OURS) or _OURS.startswith(line)
+            if (begin or self._begins_line) and is_ours and not line.startswith(_NOTES):
+                text, held = text[:begin], line
+        self.held = held
+        self._show(text)
 
     def release(self) -> None:
         """Shows the line that is held back."""
-        self._show(self._held)
-        self._held = ""
+        self._show(self.held)
+        self.held = ""
 
     def close(self, show: bool) -> str:
         """Ends the text. With `show`, shows a line that is held back. Returns the launcher's last line, or ""."""
@@ -156,10 +145,6 @@ class Relay:
         # An srun that has started the launcher writes lines after it.
         found = re.search(rf"{_OURS}(?!WARNING|INFO)([^\n]*)\n?(?:srun: [^\n]*\n)*\Z", self._tail)
         return found[1] if found else ""
-
-    @staticmethod
-    def _may_be_last(line: str) -> bool:
-        return (line.startswith(_OURS) and not line.startswith(_NOTES)) or _OURS.startswith(line)
 
     def _show(self, text: str) -> None:
         if not text or self._stream is None:

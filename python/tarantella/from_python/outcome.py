@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copyreg
 import io
 import os
 import pickle
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .._job import errors, tracebacks
+from .._job import tracebacks
 from .payload import Pickler
-
-if TYPE_CHECKING:
-    from .job import Ended
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -22,12 +18,8 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 class RemoteTraceback(Exception):  # noqa: N818 - it is shown as the cause of an error
     """The traceback of a rank, as text: the cause of the error that `tarantella.run` raises."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
-
     def __str__(self) -> str:
-        return f"\n\n{self.text}"
+        return f"\n\n{self.args[0]}"
 
 
 def save_result(folder: Path, rank: int, result: Any) -> None:
@@ -46,13 +38,12 @@ def save_result(folder: Path, rank: int, result: Any) -> None:
 
 def save_error(folder: Path, rank: int, error: BaseException) -> None:
     """Saves the error, or its text if it cannot be pickled, and its traceback from the user's function on."""
-    for kind in (errors.Error, errors.PeerLostError, errors.MismatchError, errors.TimeoutError):
-        copyreg.pickle(kind, _reduce)
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
         trace = trace.tb_next
-    shown = tracebacks.shortened(error, trace)
-    _write(folder / f"error-{rank}", (_pickled(error), tracebacks.summary(error), shown))
+    # The summary comes first: it imports `errors`, by whose names the caller knows those of the core.
+    summary, shown = tracebacks.summary(error), tracebacks.shortened(error, trace)
+    _write(folder / f"error-{rank}", (_pickled(error), summary, shown))
 
 
 def results(folder: Path, ranks: int) -> list[Any]:
@@ -60,20 +51,23 @@ def results(folder: Path, ranks: int) -> list[Any]:
     return [_result(folder / f"result-{rank}", rank) for rank in range(ranks)]
 
 
-def failure(folder: Path, ended: Ended) -> BaseException:
-    """The error of the rank that failed first, caused by its traceback; else one with the launcher's message."""
-    rank = re.match(r"rank (\d+) \(pid ", ended.line)
+def failure(folder: Path, code: int, line: str) -> BaseException:
+    """The error of the rank that failed first, caused by its traceback; else one with the launcher's message.
+
+    `code` and `line` are those of `job.run`.
+    """
+    rank = re.match(r"rank (\d+) \(pid ", line)
     file = folder / f"error-{rank[1]}" if rank else None
     if file is None or not file.exists():
-        message = ended.line or f"the launcher ended with exit code {ended.code}"
-        return ValueError(message) if ended.code == 2 and rank is None else RuntimeError(message)
+        message = line or f"the launcher ended with exit code {code}"
+        return ValueError(message) if code == 2 and rank is None else RuntimeError(message)
     pickled, summary, shown = pickle.loads(file.read_bytes())
     error: BaseException
     try:
         error = pickle.loads(pickled) if pickled else RuntimeError(summary)
     except Exception:  # its class cannot be imported here
         error = RuntimeError(summary)
-    error.__cause__ = RemoteTraceback(f"{shown.rstrip()}\n\n{ended.line}")
+    error.__cause__ = RemoteTraceback(f"{shown.rstrip()}\n\n{line}")
     return error
 
 
@@ -127,13 +121,3 @@ def _write(file: Path, value: Any) -> None:
     with open(part, "wb") as opened:
         Pickler(opened).dump(value)
     os.replace(part, file)
-
-
-def _reduce(error: Any) -> tuple[Any, ...]:
-    """Pickles an error of the core as the class of the same name in the caller, which has not loaded the core."""
-    return _of_caller, (type(error).__name__, error.args), error.__dict__ or None
-
-
-def _of_caller(name: str, args: tuple[Any, ...]) -> BaseException:
-    found: BaseException = getattr(errors, name)(*args)
-    return found

@@ -1,4 +1,4 @@
-"""Sends the function, its arguments and the caller's surroundings to the ranks."""
+"""Sends the function, its arguments and the caller's surroundings to the ranks, which call it."""
 
 from __future__ import annotations
 
@@ -10,44 +10,30 @@ import pickle
 import sys
 import types
 from collections import ChainMap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, NamedTuple
+from typing import Any, BinaryIO, ClassVar
 
 import cloudpickle
 
 from .. import _machine
+from .._job.environment import prints_output
 
-
-class Call(NamedTuple):
-    """`function(*args, **kwargs)`."""
-
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-class Surroundings(NamedTuple):
-    """The state of the caller that its function may depend on."""
-
-    path: list[str]  # sys.path
-    argv: list[str]
-    terminals: tuple[bool, bool]  # whether stdout and stderr are terminals
-    sources: list[tuple[Any, ...]]  # of code that has no file, for tracebacks and AutoGraph: entries of linecache
+# The function, its arguments, and its keyword arguments.
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
 def write(folder: Path, call: Call, ranks: int, ranks_here: int) -> None:
-    """Writes the file for `read`.
+    """Writes the file for `run`.
 
     Raises TypeError if the call cannot be pickled, MemoryError if it does not fit `ranks_here` times into the memory of
     this machine, OSError if it cannot be written.
     """
     room = _room()
     with open(folder / "call", "wb") as file:
-        pickle.dump(tuple(_surroundings()), file)
+        pickle.dump(_surroundings(), file)
         counted = _Counted(file, room // ranks_here)
         try:
-            Pickler(counted).dump(tuple(call))
+            Pickler(counted).dump(call)
         except OSError:
             raise
         except Exception as error:
@@ -60,11 +46,16 @@ def write(folder: Path, call: Call, ranks: int, ranks_here: int) -> None:
         )
 
 
-def read(folder: Path) -> Iterator[Any]:
-    """Yields the Surroundings, then the Call. Blocks while it reads."""
+def run(folder: Path) -> Any:
+    """Calls the function as in the process of the caller. Returns its result."""
     with open(folder / "call", "rb") as file:
-        yield Surroundings(*pickle.load(file))
-        yield Call(*pickle.load(file))
+        sys.path[:], sys.argv[:], terminals, sources = pickle.load(file)
+        linecache.cache.update({entry[3]: entry for entry in sources})
+        for stream, is_terminal in zip((sys.stdout, sys.stderr), terminals, strict=True):
+            if prints_output() and is_terminal and stream is not None:  # then programs redraw lines and use colours
+                stream.isatty = lambda: True  # type: ignore[method-assign]
+        function, args, kwargs = pickle.load(file)
+    return function(*args, **kwargs)
 
 
 def _reduced(code: types.CodeType) -> tuple[Any, ...]:
@@ -104,22 +95,23 @@ def _room() -> int:
     return free if limit is None else min(free, limit)
 
 
-def _surroundings() -> Surroundings:
+def _surroundings() -> tuple[Any, ...]:
+    """The state of the caller that its function may depend on: also the code that has no file, from linecache."""
     terminals = [stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr)]
-    entries = [
+    sources = [
         (each[0], None, [str(line) for line in each[2]], str(name))  # without a time, since there is no file
         for name, each in list(linecache.cache.items())
         if len(each) == 4 and not os.path.exists(name)
     ]
-    return Surroundings(list(sys.path), list(sys.argv), (terminals[0], terminals[1]), entries)
+    return list(sys.path), list(sys.argv), terminals, sources
 
 
 def _refusal(call: Call, error: Exception) -> TypeError:
     """The error for a call that cannot be pickled. Names the argument or variable."""
-    name = getattr(call.function, "__qualname__", type(call.function).__name__)
-    parts = [(f"the function {name!r}", call.function)]
-    parts += [(f"args[{number}]", value) for number, value in enumerate(call.args)]
-    parts += [(f"kwargs[{each!r}]", value) for each, value in call.kwargs.items()]
+    function, args, kwargs = call
+    parts = [(f"the function {getattr(function, '__qualname__', type(function).__name__)!r}", function)]
+    parts += [(f"args[{number}]", value) for number, value in enumerate(args)]
+    parts += [(f"kwargs[{each!r}]", value) for each, value in kwargs.items()]
     found = next(filter(None, (_culprit(*part, set()) for part in parts)), ("what the ranks need", error))
     reason = " ".join(str(found[1]).split()) or type(found[1]).__name__
     return TypeError(

@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 from .._job.environment import flag, layout
 from . import job, outcome, payload
@@ -68,22 +68,18 @@ def run(
         folder = Path(name)
         options, machines = _hosts(hosts, folder)
         payload.write(folder, call, ranks, -(-ranks // machines))
-        ended = job.run(["-n", str(ranks), *options], folder)
-        if ended.code != 0:
-            raise outcome.failure(folder, ended)
+        code, line = job.run(["-n", str(ranks), *options], folder)
+        if code != 0:
+            raise outcome.failure(folder, code, line)
         return outcome.results(folder, ranks)
 
 
 def _count(n: Any) -> int:
-    try:
-        ranks = operator.index(n)
-    except TypeError:
-        ranks = None
-    if ranks is None or isinstance(n, bool):
+    if isinstance(n, bool) or not isinstance(n, SupportsIndex):
         raise TypeError(f"n, the number of ranks, must be a whole number (got {n!r})")
-    if not 1 <= ranks <= _MOST_RANKS:
+    if not 1 <= operator.index(n) <= _MOST_RANKS:
         raise ValueError(f"n, the number of ranks, must be from 1 to {_MOST_RANKS} (got {n!r})")
-    return ranks
+    return operator.index(n)
 
 
 def _call(function: Any, args: Any, kwargs: Any) -> payload.Call:
@@ -95,7 +91,7 @@ def _call(function: Any, args: Any, kwargs: Any) -> payload.Call:
         kwargs = {}
     if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
         raise TypeError(f"kwargs must be a dict of the function's arguments by name (got {type(kwargs).__name__})")
-    return payload.Call(function, tuple(args), dict(kwargs))
+    return function, tuple(args), dict(kwargs)
 
 
 def _folder(hosts: Any) -> tempfile.TemporaryDirectory[str]:

@@ -228,7 +228,7 @@ def test_the_first_error_is_raised_with_its_traceback(rank, capfd, monkeypatch):
 )
 def test_an_error_keeps_its_class_whatever_its_init_takes(tmp_path, error, attributes):
     outcome.save_error(tmp_path, 1, error)
-    back = outcome.failure(tmp_path, job.Ended(1, "rank 1 (pid 5 on h) ended"))
+    back = outcome.failure(tmp_path, 1, "rank 1 (pid 5 on h) ended")
     assert type(back) is type(error) and str(back) == str(error)
     assert {name: getattr(back, name) for name in attributes} == attributes
 
