@@ -18,32 +18,11 @@ from .._job import log, runtime
 from ..keras import hooks, model_state, private
 from ..keras.step.gradients import hook_optimizer, keeps_no_gradient
 from . import process
-from .gradients import BackwardPasses, LocalVariables, Reduction
+from .gradients import BackwardPasses, Reduction
 from .process import ProcessSet, global_process_set
-from .reductions import Average, Compression, Sum, chosen
+from .reductions import Average, Compression
 
-# The wrapper of each wrapped optimizer.
-_wrapped: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
-
-
-class Wrapped:
-    """Reduces the gradients that a wrapped optimizer applies."""
-
-    def __init__(self, reduction: Reduction, passes: BackwardPasses | None) -> None:
-        self.reduction, self.passes = reduction, passes
-
-    def __call__(
-        self, optimizer: Any, gradients: list[Any], variables: list[Any], apply: Callable[[list[Any]], Any]
-    ) -> Any:
-        """Applies the reduced gradients, or adds them up until the last backward pass of a step."""
-        alias_outputs = self.passes is None and keeps_no_gradient(optimizer, variables)
-
-        def reduce(gradients: list[Any]) -> list[Any]:
-            return self.reduction.reduce(optimizer, gradients, variables, alias_outputs)
-
-        if self.passes is None:
-            return apply(reduce(gradients))
-        return self.passes.add(optimizer, gradients, variables, lambda total: apply(reduce(total)))
+_wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -80,26 +59,47 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     optimizer is already wrapped, also inside another one.
     """
     process.check("DistributedOptimizer")
-    _check(optimizer)
-    op = chosen(op, among=(Average, Sum))
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
+        hint = "; pass an optimizer, not its name" if isinstance(optimizer, str) else ""
+        raise TypeError(
+            f"hvd.DistributedOptimizer needs a keras.optimizers.Optimizer (got {type(optimizer).__name__}){hint}"
+        )
+    if optimizer in _wrapped or wrapped_inside(optimizer) is not None:
+        raise ValueError(
+            f"this {type(optimizer).__name__} is wrapped by hvd.DistributedOptimizer already: wrap each optimizer once "
+            "(hvd.load_model wraps it too)"
+        )
     if type(backward_passes_per_step) is not int or backward_passes_per_step < 1:
         raise ValueError(f"backward_passes_per_step must be a whole number above 0 (got {backward_passes_per_step!r})")
     check_groups(num_groups, groups)
-    local = LocalVariables(scale_local_gradients)
-    reduction = Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local)
+    reduction = Reduction(
+        op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients
+    )
     passes = None
     if backward_passes_per_step > 1:
         passes = BackwardPasses(backward_passes_per_step, average_aggregated_gradients, sparse_as_dense)
-    wrapped = Wrapped(reduction, passes)
+
+    def apply_reduced(
+        optimizer: Any, gradients: list[Any], variables: list[Any], apply: Callable[[list[Any]], Any]
+    ) -> Any:
+        alias_outputs = passes is None and keeps_no_gradient(optimizer, variables)
+
+        def reduce_and_apply(gradients: list[Any]) -> Any:
+            return apply(reduction.reduce(optimizer, gradients, variables, alias_outputs))
+
+        if passes is None:
+            return reduce_and_apply(gradients)
+        return passes.add(optimizer, gradients, variables, reduce_and_apply)
+
     scaled = keras.optimizers.LossScaleOptimizer
     if keras.config.dtype_policy().name == "mixed_float16" and not isinstance(optimizer, scaled):
         optimizer = scaled(optimizer)
     if runtime.get_size() > 1 or passes is not None:
         hooks.check_keras()
         hook_optimizer(optimizer)
-        model_state.loops[optimizer] = wrapped
-    _wrapped[optimizer] = wrapped
-    optimizer.register_local_var = local.add
+        model_state.loops[optimizer] = apply_reduced
+    _wrapped.add(optimizer)
+    optimizer.register_local_var = reduction.local.add
     return optimizer
 
 
@@ -123,18 +123,9 @@ def PartialDistributedOptimizer(  # noqa: N802 (Horovod's name)
 
     Raises ValueError before they are built.
     """
-    wrapped = DistributedOptimizer(
-        optimizer,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    options = {**locals()}
+    del options["local_layers"]
+    wrapped = DistributedOptimizer(**options)
     for variable in weights_of(local_layers):
         wrapped.register_local_var(variable)
     return wrapped
@@ -197,28 +188,10 @@ def weights_of(layers: Any) -> Iterable[Any]:
         yield from layer.trainable_weights
 
 
-def is_wrapped(optimizer: Any) -> bool:
-    """Whether `DistributedOptimizer` has wrapped this optimizer."""
-    return optimizer in _wrapped
-
-
 def wrapped_inside(optimizer: Any) -> Any:
     """The wrapped optimizer inside this one; None if there is none."""
     inner = getattr(optimizer, "inner_optimizer", None)
-    return inner if inner is not None and is_wrapped(inner) else None
-
-
-def _check(optimizer: Any) -> None:
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        hint = "; pass an optimizer, not its name" if isinstance(optimizer, str) else ""
-        raise TypeError(
-            f"hvd.DistributedOptimizer needs a keras.optimizers.Optimizer (got {type(optimizer).__name__}){hint}"
-        )
-    if is_wrapped(optimizer) or wrapped_inside(optimizer) is not None:
-        raise ValueError(
-            f"this {type(optimizer).__name__} is wrapped by hvd.DistributedOptimizer already: wrap each optimizer once "
-            "(hvd.load_model wraps it too)"
-        )
+    return inner if inner in _wrapped else None
 
 
 def check_groups(num_groups: Any, groups: Any) -> None:

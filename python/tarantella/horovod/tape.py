@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import weakref
 from typing import Any
 
@@ -9,18 +10,18 @@ import keras
 import tensorflow as tf
 
 from ..keras import model_state
-from ..keras.step import gradients
+from ..keras.step.gradients import owner_of
 from ..keras.step.step import current_step
 from . import process
-from .gradients import LocalVariables, Reduction, of_tensorflow
+from .gradients import Reduction, of_tensorflow
 from .optimizer import check_groups, weights_of
 from .process import ProcessSet, global_process_set
-from .reductions import Average, Compression, Sum, chosen
+from .reductions import Average, Compression
 
 # By traced graph: the number of reductions in it, by the id of the first variable.
 _reductions: weakref.WeakKeyDictionary[Any, dict[int, int]] = weakref.WeakKeyDictionary()
 # By owner of the plans of a first variable: the owners for further reductions in a graph.
-_further: weakref.WeakKeyDictionary[Any, list[model_state.PlanOwner]] = weakref.WeakKeyDictionary()
+_further: weakref.WeakKeyDictionary[Any, dict[int, model_state.PlanOwner]] = weakref.WeakKeyDictionary()
 
 
 class _Tape:
@@ -58,8 +59,16 @@ class _Tape:
             )
         plain = keras.tree.map_structure(of_tensorflow, sources)
         found = self._tape.gradient(target, plain, output_gradients, **options)
-        reduced = self._reduced(keras.tree.flatten(found), keras.tree.flatten(sources))  # None is a leaf
-        return keras.tree.pack_sequence_as(sources, reduced)
+        gradients, variables = keras.tree.flatten(found), keras.tree.flatten(sources)  # None is a leaf
+        for each in variables:
+            if not isinstance(of_tensorflow(each), tf.Variable):
+                raise TypeError(
+                    f"hvd.DistributedGradientTape reduces the gradients of variables only (got {type(each).__name__}); "
+                    "compute other gradients with the tf.GradientTape itself"
+                )
+        if variables:
+            gradients = self._reduction.reduce(_owner(variables[0]), gradients, variables)
+        return keras.tree.pack_sequence_as(sources, gradients)
 
     def get_local_and_global_gradients(
         self, target: Any, sources: Any, output_gradients: Any = None, use_generic_names: bool = False
@@ -70,27 +79,16 @@ class _Tape:
         local = self._reduction.local
         return [pair for pair in pairs if pair[0] in local], [pair for pair in pairs if pair[0] not in local]
 
-    def _reduced(self, gradients: list[Any], sources: list[Any]) -> list[Any]:
-        for each in sources:
-            if not isinstance(of_tensorflow(each), tf.Variable):
-                raise TypeError(
-                    f"hvd.DistributedGradientTape reduces the gradients of variables only (got {type(each).__name__}); "
-                    "compute other gradients with the tf.GradientTape itself"
-                )
-        return self._reduction.reduce(_owner(sources[0]), gradients, sources) if sources else gradients
-
 
 def _owner(variable: Any) -> Any:
     """The owner of the plan. Different for each reduction in a graph, because they may run concurrently."""
-    owner = gradients.owner_of(variable)
+    owner = owner_of(variable)
     if tf.executing_eagerly():
         return owner
     counts = _reductions.setdefault(tf.compat.v1.get_default_graph(), {})
     number = counts[id(variable)] = counts.get(id(variable), -1) + 1
-    further = _further.setdefault(owner, [])
-    while len(further) < number:
-        further.append(model_state.PlanOwner())
-    return owner if number == 0 else further[number - 1]
+    further = _further.setdefault(owner, collections.defaultdict(model_state.PlanOwner))
+    return owner if number == 0 else further[number]
 
 
 def DistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -116,10 +114,11 @@ def DistributedGradientTape(  # noqa: N802 (Horovod's name)
     process.check("DistributedGradientTape")
     if not isinstance(gradtape, tf.GradientTape):
         raise TypeError(f"hvd.DistributedGradientTape needs a tf.GradientTape (got {type(gradtape).__name__})")
-    op = chosen(op, among=(Average, Sum))
     check_groups(num_groups, groups)
-    local = LocalVariables(scale_local_gradients)
-    return _Tape(gradtape, Reduction(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, local))
+    reduction = Reduction(
+        op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients
+    )
+    return _Tape(gradtape, reduction)
 
 
 def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
@@ -137,17 +136,9 @@ def PartialDistributedGradientTape(  # noqa: N802 (Horovod's name)
     scale_local_gradients: bool = True,
 ) -> Any:
     """`DistributedGradientTape` that excludes the trainable weights of one layer or several, which must be built."""
-    tape = DistributedGradientTape(
-        gradtape,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        op=op,
-        gradient_predivide_factor=gradient_predivide_factor,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    options = {**locals()}
+    del options["local_layers"]
+    tape = DistributedGradientTape(**options)
     for variable in weights_of(local_layers):
         tape.register_local_source(variable)
     return tape

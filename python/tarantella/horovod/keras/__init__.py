@@ -35,15 +35,8 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The reduction of each element over the ranks, by default the average: `collectives.allreduce`."""
-    return collectives.allreduce(
-        value,
-        average,
-        op=op,
-        compression=compression,
-        prescale_factor=prescale_factor,
-        postscale_factor=postscale_factor,
-        process_set=process_set,
-    )
+    options = {**locals()}
+    return collectives.allreduce(options.pop("value"), **options)
 
 
 @tf.autograph.experimental.do_not_convert

@@ -9,6 +9,7 @@ import keras
 
 from ... import collectives as core
 from .. import process
+from ..gradients import LocalVariables
 from ..objects import broadcast_variables
 from ..optimizer import wrapped_inside
 from ..process import global_process_set
@@ -33,16 +34,14 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         """`local_variables`: a variable or a list of variables to exclude. Raises TypeError for other objects."""
         super().__init__()
         self.root_rank = root_rank
-        self._local: list[Any] = []
+        self._local = LocalVariables()
         for each in [] if local_variables is None else keras.tree.flatten(local_variables):
-            self.register_local_var(each)
+            self._local.add(each)
         self.broadcast_done = False
 
     def register_local_var(self, var: Any) -> None:
         """Excludes a variable."""
-        if not hasattr(var, "assign"):
-            raise TypeError(f"a local variable must be a variable (got {type(var).__name__})")
-        self._local.append(var)
+        self._local.add(var)
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Raises ValueError if `compile` has wrapped the optimizer in another one after `DistributedOptimizer`."""
@@ -70,9 +69,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
 
     def _broadcast(self) -> None:
         every = {id(v): v for v in [*self.model.variables, *self.model.optimizer.variables]}
-        local = {id(each) for each in self._local}
-        shared = [v for v in every.values() if id(v) not in local and id(v.value) not in local]
-        broadcast_variables(shared, self.root_rank)
+        broadcast_variables([v for v in every.values() if v not in self._local], self.root_rank)
         self.broadcast_done = True
 
 
@@ -189,17 +186,10 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         old, new = float(optimizer.learning_rate), self.initial_lr * self.multiplier(epoch)
         optimizer.learning_rate = new
         new = float(optimizer.learning_rate)  # rounded to the variable's type, as the update uses it
-        if self.momentum_correction and old and new != old:
-            for velocity in _velocities(optimizer):
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        if self.momentum_correction and old and new != old and getattr(inner, "momentum", 0):
+            for velocity in (each for each in inner.variables if each.name.endswith("_momentum")):
                 velocity.assign(velocity * (new / old))
-
-
-def _velocities(optimizer: Any) -> list[Any]:
-    """The variables in which SGD and RMSprop keep their momentum."""
-    optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-    if not getattr(optimizer, "momentum", 0):
-        return []
-    return [each for each in optimizer.variables if each.name.endswith("_momentum")]
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):

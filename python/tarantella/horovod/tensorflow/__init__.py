@@ -40,19 +40,9 @@ def DistributedOptimizer(  # type: ignore[no-redef]  # noqa: N802 (Horovod's nam
     scale_local_gradients: bool = True,
 ) -> Any:
     """`tarantella.horovod.keras.DistributedOptimizer`, in TensorFlow's order; `use_locking` changes nothing."""
-    return _of_keras.DistributedOptimizer(
-        optimizer,
-        compression=compression,
-        sparse_as_dense=sparse_as_dense,
-        gradient_predivide_factor=gradient_predivide_factor,
-        op=op,
-        backward_passes_per_step=backward_passes_per_step,
-        average_aggregated_gradients=average_aggregated_gradients,
-        num_groups=num_groups,
-        groups=groups,
-        process_set=process_set,
-        scale_local_gradients=scale_local_gradients,
-    )
+    options = {**locals()}
+    del options["use_locking"]
+    return _of_keras.DistributedOptimizer(**options)
 
 
 def rank_op(name: str | None = None) -> tf.Tensor:
