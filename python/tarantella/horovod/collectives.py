@@ -89,21 +89,19 @@ def _slices(slices: tf.IndexedSlices, op: ReduceOp, factor: float, process_set: 
 def _allreduce(
     tensor: tf.Tensor, process_set: ProcessSet, op: ReduceOp, before: float = 1.0, after: float = 1.0
 ) -> tf.Tensor:
-    def run(group: Group, array: NDArray[Any]) -> NDArray[Any]:
-        if op == Product:
-            group.announce("allreduce of the product")
-        return _reduced(core.allreduce, group, array, op, before, after)
-
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         return _allreduce(upstream, process_set, op, before, after)
 
+    run = functools.partial(_reduced, core.allreduce, op, before, after)
     return _exchange(run, [tensor], process_set, tensor.shape, gradient)
 
 
 def _reduced(
-    reduce: Callable[..., Any], group: Group, array: NDArray[Any], op: ReduceOp, before: float, after: float
+    reduce: Callable[..., Any], op: ReduceOp, before: float, after: float, group: Group, array: NDArray[Any]
 ) -> NDArray[Any]:
     """Calls a reduction of the core for scaled values. It has no averages of integers: they are divided sums."""
+    if op == Product:  # consists of several calls
+        group.announce(f"{reduce.__name__.replace('_', '')} of the product")
     array = _scaled(array, before)
     if op != Average or "float" in array.dtype.name:
         return _scaled(reduce(array, op.name.lower(), group), after)
@@ -215,16 +213,12 @@ def _reducescatter(tensor: tf.Tensor, process_set: ProcessSet, op: ReduceOp, bef
     if tensor.shape.rank == 0:
         raise ValueError("hvd.reducescatter cannot scatter a scalar: pass a tensor with rows")
 
-    def run(group: Group, array: NDArray[Any]) -> NDArray[Any]:
-        if op == Product:
-            group.announce("reducescatter")
-        return _reduced(core.reduce_scatter, group, array, op, before, after)
-
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
         factor = before * after * (process_set.group().size if op == Sum else 1)
         return _allgather(upstream * tf.cast(factor, upstream.dtype), process_set)
 
     shape = [None, *tensor.shape[1:]] if tensor.shape.rank else None
+    run = functools.partial(_reduced, core.reduce_scatter, op, before, after)
     return _exchange(run, [tensor], process_set, shape, gradient)
 
 

@@ -26,15 +26,12 @@ _ELASTIC = ("--min-np", "--min-num-proc", "--max-np", "--max-num-proc", "--host-
 _LEVELS = {"TRACE": "DEBUG", "FATAL": "ERROR"}
 
 
-def main(launcher: str, words: list[str]) -> None:
-    """Executes the launcher in this process. Exits with 2 and a message for an invalid command line."""
-    os.execv(launcher, command_of(launcher, words))
-
-
 def command_of(launcher: str, words: list[str]) -> list[str]:
     """Translates a command line of horovodrun. Exits with 2 and a message for an invalid one."""
     parser = _parser()
     options = parser.parse_args(words)
+    if options.num_proc < 1:
+        parser.error(f"-np must be at least 1 (got {options.num_proc})")
     for name in _ELASTIC:
         if getattr(options, _key(name)) is not None:
             parser.error(f"{name}: elastic jobs are not offered; a job keeps its number of ranks")
@@ -57,7 +54,9 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
     if not script:
         parser.error("no script given: tarantella horovodrun -np 2 python train.py")
     settings = ["-n", str(options.num_proc), "--all-gpus", "--output-on-all-devices"]
-    if any(name not in _names_of_this_machine() for name, _ in hosts):
+    own = socket.gethostname()
+    names = {"localhost", "127.0.0.1", "::1", own, own.split(".")[0], socket.getfqdn()}  # of this machine
+    if any(name not in names for name, _ in hosts):
         settings += ["--hostfile", options.hostfile or _written(hosts)]
     if os.path.dirname(interpreter):
         settings += ["--python-interpreter", interpreter]
@@ -76,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Runs a script on N ranks, with the options of horovodrun.",
         allow_abbrev=False,
     )
-    parser.add_argument("-np", "--num-proc", type=_at_least_1, required=True, metavar="N", help="number of ranks")
+    parser.add_argument("-np", "--num-proc", type=int, required=True, metavar="N", help="number of ranks")
     parser.add_argument(
         "-H", "--hosts", metavar="HOST:SLOTS,…", help="the hosts, and the most ranks that each may have"
     )
@@ -98,16 +97,6 @@ def _key(name: str) -> str:
     return name.removeprefix("--").replace("-", "_")
 
 
-def _at_least_1(word: str) -> int:
-    number = int(word)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1 (got {word})")
-    return number
-
-
-_at_least_1.__name__ = "whole number"  # the name that argparse shows
-
-
 def hosts_of(hosts: str | None, hostfile: str | None) -> list[tuple[str, int]]:
     """The hosts and their numbers of slots.
 
@@ -115,18 +104,21 @@ def hosts_of(hosts: str | None, hostfile: str | None) -> list[tuple[str, int]]:
     cannot be read.
     """
     if hosts is not None:
-        form = "HOST:SLOTS, such as localhost:4"
-        return [_host(each.strip(), r"([^:\s]+):(\d+)", form) for each in hosts.split(",")]
-    if hostfile is None:
+        entries = [each.strip() for each in hosts.split(",")]
+        pattern, form = r"([^:\s]+):(\d+)", "HOST:SLOTS, such as localhost:4"
+    elif hostfile is not None:
+        with open(hostfile, encoding="utf-8") as file:
+            entries = [entry for line in file if (entry := line.split("#")[0].strip())]
+        pattern, form = r"(\S+)\s+slots\s*=\s*(\d+)", "HOST slots=SLOTS"
+    else:
         return []
-    with open(hostfile, encoding="utf-8") as file:
-        lines = [line.split("#")[0].strip() for line in file]
-    return [_host(line, r"(\S+)\s+slots\s*=\s*(\d+)", "HOST slots=SLOTS") for line in lines if line]
-
-
-def _names_of_this_machine() -> set[str]:
-    name = socket.gethostname()
-    return {"localhost", "127.0.0.1", "::1", name, name.split(".")[0], socket.getfqdn()}
+    found = []
+    for each in entries:
+        match = re.fullmatch(pattern, each)
+        if match is None:
+            raise ValueError(f"a host is given as {form} (got {each!r})")
+        found.append((match[1], int(match[2])))
+    return found
 
 
 def _written(hosts: list[tuple[str, int]]) -> str:
@@ -136,12 +128,5 @@ def _written(hosts: list[tuple[str, int]]) -> str:
     return f"/proc/self/fd/{file}"
 
 
-def _host(text: str, pattern: str, form: str) -> tuple[str, int]:
-    match = re.fullmatch(pattern, text)
-    if match is None:
-        raise ValueError(f"a host is given as {form} (got {text!r})")
-    return match[1], int(match[2])
-
-
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    os.execv(sys.argv[1], command_of(sys.argv[1], sys.argv[2:]))

@@ -55,7 +55,6 @@ class _Joined:
     """This rank, from the beginning to the end of `join`."""
 
     def __init__(self) -> None:
-        own = [each for each in process.of_job.values() if each.included()]
         # All ranks make these calls in the same order, so a rank with a higher count joined later.
         local = [each.context() for each in global_process_set.groups()]
         self._came = [sum(each.record.calls for each in local), time.time_ns()]
@@ -63,7 +62,7 @@ class _Joined:
         self._has_lost_plan = False
         self._threads: list[threading.Thread] = []
         self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-        for each in own:
+        for each in filter(ProcessSet.included, process.of_job.values()):
             for group in each.groups():
                 self._start(group.context(), each)
 
@@ -88,18 +87,17 @@ class _Joined:
     def _zeros(self, context: AnnouncedContext, begin: int = 0) -> list[_Zeros]:
         """Zeros for the plans of the context, from number `begin` on."""
         made = [_Zeros(context.core, *plan) for plan in context.record.plans[begin:]]
-        if any(each.is_lost for each in made):
+        if any(each.given is None for each in made):
             self._has_lost_plan = True
         return made
 
     def _start(self, context: AnnouncedContext, process_set: ProcessSet) -> None:
         def run() -> None:
-            error: BaseException | None = None
             try:
                 self._take_part(context, process_set)
-            except BaseException as raised:
-                error = raised
-            self._ended.put(error)
+                self._ended.put(None)
+            except BaseException as error:
+                self._ended.put(error)
 
         # A daemon: the core ends its calls at exit, and Python waits for other threads before.
         thread = threading.Thread(target=run, name="hvd.join", daemon=True)
@@ -139,7 +137,7 @@ class _Joined:
             before, counts = (table[:, at : at + each.tensors] for at in (begin, begin + half))
             begin += each.tensors
             if (counts >= 0).all():
-                each.finish(counts.max(axis=0).tolist())
+                context.core.finish_zero_contributions(each.given, counts.max(axis=0).tolist())
                 steps += before.sum(axis=1)
                 plans.append((each.plan, each.tensors))
             else:  # some rank has released it
@@ -153,17 +151,13 @@ class _Zeros:
     """The zeros that this rank gives to a plan, if it still has the plan."""
 
     def __init__(self, context: Any, plan: int, tensors: int) -> None:
-        self.plan, self.tensors, self._context = plan, tensors, context
+        self.plan, self.tensors = plan, tensors
         try:
-            self._given = context.begin_zero_contributions(plan, tensors)
+            self.given = context.begin_zero_contributions(plan, tensors)
         except ValueError:
-            self._given = None
-        self.is_lost = self._given is None
-        self.before: list[int] = self._given.before if self._given else [0] * tensors
+            self.given = None
+        self.before: list[int] = self.given.before if self.given else [0] * tensors
 
     def stop(self) -> list[int]:
         """The number of steps in which each tensor took part; -1 if the plan is gone."""
-        return self._given.stop() if self._given else [-1] * self.tensors
-
-    def finish(self, steps: list[int]) -> None:
-        self._context.finish_zero_contributions(self._given, steps)
+        return self.given.stop() if self.given else [-1] * self.tensors

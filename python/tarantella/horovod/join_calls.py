@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,21 +19,17 @@ class Call(NamedTuple):
     """A call that a rank is about to make."""
 
     what: str
+    name: str = ""  # of the tensor or plan, if it has one
     details: tuple[Any, ...] = ()
 
     def is_possible(self) -> bool:
         """Whether ranks that have joined can take part, with zeros or without rows."""
         if self.what == "allreduce":
-            return self.details[3] in ("sum", "average")
+            return self.details[2] in ("sum", "average")
         return self.what in ("allgather", "allgatherv", "barrier", "plan", "graphs")
 
-    def name(self) -> str:
-        """The name of the tensor or plan; "" if the call has none."""
-        place = {"allreduce": 2, "allgather": 2, "allgatherv": 2, "plan": 0}.get(self.what)
-        return "" if place is None else self.details[place]
-
     def __str__(self) -> str:
-        return f"allreduce of the {self.details[3]}" if self.what == "allreduce" else self.what
+        return f"allreduce of the {self.details[2]}" if self.what == "allreduce" else self.what
 
 
 @dataclass
@@ -82,20 +79,20 @@ class AnnouncedContext:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.core, name)
 
-    def announce(self, what: str, *details: Any) -> bool:
+    def announce(self, what: str, name: str = "", *details: Any) -> bool:
         """Announces a call. Returns whether a rank is in join. Collective.
 
         Raises RuntimeError if ranks in join cannot take part in this call.
         """
         self.record.calls += 1
-        call = Call(what, details)
+        call = Call(what, name, details)
         try:
             joined = self.exchange_joined(joined=False)
             if not joined.any():
                 return False
             call = self.next_call(joined, call)
         except RuntimeError as error:  # the core does not know which call is announced
-            made = f"{call}, {call.name()}" if call.name() else call
+            made = f"{call}, {name}" if name else call
             raise type(error)(f"{error} (before hvd's {made})") from None
         if not call.is_possible():
             names = ", ".join(str(rank) for rank, has in zip(self._ranks, joined, strict=True) if has)
@@ -119,15 +116,15 @@ class AnnouncedContext:
         return Call(*pickle.loads(self.core.broadcast(payload, root, _NEXT).tobytes()))
 
     def allreduce(self, array: NDArray[Any], name: str = "", reduction: str = "sum", dtype: str | None = None) -> Any:
-        self.announce("allreduce", array.dtype.name, array.shape, name, reduction, dtype)
+        self.announce("allreduce", name, array.dtype.name, array.shape, reduction, dtype)
         return self.core.allreduce(array, name, reduction, dtype)
 
     def allgather(self, array: NDArray[Any], name: str = "", dtype: str | None = None) -> Any:
-        self.announce("allgather", array.dtype.name, array.shape, name, dtype)
+        self.announce("allgather", name, array.dtype.name, array.shape, dtype)
         return self.core.allgather(array, name, dtype)
 
     def allgatherv(self, array: NDArray[Any], name: str = "", dtype: str | None = None) -> Any:
-        self.announce("allgatherv", array.dtype.name, array.shape[1:], name, dtype)
+        self.announce("allgatherv", name, array.dtype.name, array.shape[1:], dtype)
         return self.core.allgatherv(array, name, dtype)
 
     def reduce_scatter(self, *arguments: Any) -> Any:
@@ -177,26 +174,25 @@ class AnnouncedContext:
         if call.what in ("allreduce", "allgather", "allgatherv"):
             kind, shape, *rest = call.details
             shape = (0, *shape) if call.what == "allgatherv" else shape
-            getattr(self.core, call.what)(np.zeros(shape, kind), *rest)
+            getattr(self.core, call.what)(np.zeros(shape, kind), call.name, *rest)
         elif call.what == "barrier":
             self.core.barrier()
         elif call.what == "plan":
-            name, tensors, threshold = call.details
-            self.record.adopted.append(((name, tensors), self._new_plan(name, tensors, threshold, meanwhile=True)))
+            tensors, threshold = call.details
+            number = self._new_plan(call.name, tensors, threshold, meanwhile=True)
+            self.record.adopted.append(((call.name, tensors), number))
 
 
 class Group(groups.Group):
     """A group whose collectives are announced."""
 
-    def __init__(self, ranks: Any = None) -> None:
-        super().__init__(ranks)
-        self._announcing: AnnouncedContext | None = None
+    @functools.cached_property
+    def _announcing(self) -> AnnouncedContext:
+        return AnnouncedContext(self._context, self.ranks)
 
     def context(self) -> Any:
         """The `AnnouncedContext` of the group, always the same; None if the job has one rank."""
-        if self._announcing is None and super().context() is not None:
-            self._announcing = AnnouncedContext(self._context, self.ranks)
-        return self._announcing
+        return None if super().context() is None else self._announcing
 
     def announce(self, what: str) -> None:
         """Announces a call that consists of several."""

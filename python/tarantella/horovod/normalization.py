@@ -28,10 +28,6 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):
         super().__init__(**options)
 
 
-def _context() -> Any:
-    return global_process_set.group().context()
-
-
 def _moments(self: Any, inputs: Any, mask: Any = None) -> Any:
     local = getattr(super(SyncBatchNormalization, self), private.MOMENTS)(inputs, mask)
     if runtime.get_size() == 1:
@@ -41,7 +37,9 @@ def _moments(self: Any, inputs: Any, mask: Any = None) -> Any:
     parts = ops.concatenate([mean, variance + ops.square(mean)]) / runtime.get_size()
     # Without the layer's name, which may differ: Keras numbers the layers of each process.
     what = "moments of SyncBatchNormalization"
-    parts = backend.sum_over_ranks(self, what, parts, differentiable=True, context=_context)
+    parts = backend.sum_over_ranks(
+        self, what, parts, differentiable=True, context=lambda: global_process_set.group().context()
+    )
     mean, squares = parts[:channels], parts[channels:]
     whole = (mean, ops.maximum(squares - ops.square(mean), 0.0))
     return tuple(ops.reshape(ops.cast(new, old.dtype), old.shape) for new, old in zip(whole, local, strict=True))

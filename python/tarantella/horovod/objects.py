@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from .. import _exchange
 from .. import collectives as core
 from ..keras import custom_loops, private
 from . import collectives, process
@@ -40,10 +41,8 @@ def allgather_object(
 ) -> list[Any]:
     """Returns copies of the objects of all ranks, in rank order. See `broadcast_object`."""
     process.check("allgather_object")
-    group, pickled = process_set.group(), np.frombuffer(pickle.dumps(obj), np.uint8)
-    # Ranks in hvd.join have no rows in either.
-    lengths, joined = core.allgather(len(pickled), group), core.allgather(pickled, group)
-    return [pickle.loads(part.tobytes()) for part in np.split(joined, np.cumsum(lengths)[:-1])]
+    every = _exchange.gather_bytes(pickle.dumps(obj), process_set.group().context())
+    return [pickle.loads(each) for each in every if each]  # ranks in hvd.join have no bytes
 
 
 @tf.autograph.experimental.do_not_convert

@@ -267,18 +267,12 @@ def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     return {number: list(each.ranks) for number, each in of_job.items()}
 
 
-def mpi_threads_supported() -> bool:
-    """False: Tarantella does not use Horovod's MPI."""
-    check("mpi_threads_supported")
-    return False
-
-
 def _no() -> bool:
     """False: Tarantella uses none of the libraries of Horovod."""
     return False
 
 
-mpi_enabled = mpi_built = gloo_enabled = gloo_built = _no
+mpi_enabled = mpi_built = mpi_threads_supported = gloo_enabled = gloo_built = _no
 nccl_built = ddl_built = ccl_built = cuda_built = rocm_built = _no
 
 
