@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from . import _exchange
 from ._exchange import map_arrays
-from ._job import runtime
 from ._job.groups import Group
 
 __all__ = ["ReductionOp", "allgather", "allreduce", "alltoall", "broadcast", "reduce_scatter"]
@@ -45,6 +44,11 @@ class ReductionOp(enum.Enum):
     OR = "or"
     AVERAGE = "average"
     PRODUCT = "product"
+
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        names = ", ".join(repr(each.value) for each in cls)
+        raise ValueError(f"op must be one of {names} (got {value!r})")
 
 
 def allreduce(x: Any, op: str | ReductionOp = "sum", group: Group | None = None) -> Any:
@@ -67,7 +71,7 @@ def allreduce(x: Any, op: str | ReductionOp = "sum", group: Group | None = None)
         >>> tnt.allreduce({"loss": 0.5, "rows": 64}) == {"loss": 0.5 * tnt.get_size(), "rows": 64 * tnt.get_size()}
         True
     """
-    reduction = _reduction(op)
+    reduction = ReductionOp(op)
 
     def exchange(context: Any, name: str, array: NDArray[Any]) -> NDArray[Any]:
         if reduction is ReductionOp.PRODUCT:
@@ -122,11 +126,9 @@ def allgather(x: Any, group: Group | None = None) -> Any:
         >>> tnt.allgather(tnt.get_rank()).tolist() == list(range(tnt.get_size()))
         True
     """
-
-    def exchange(context: Any, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        return _exchange.rows(context, np.atleast_1d(array), name)
-
-    return _exchanged(exchange, x, group or Group(), rows=True)
+    return _exchanged(
+        lambda context, name, array: _exchange.rows(context, np.atleast_1d(array), name), x, group or Group(), rows=True
+    )
 
 
 def reduce_scatter(x: Any, op: str | ReductionOp = "sum", group: Group | None = None) -> Any:
@@ -152,19 +154,18 @@ def reduce_scatter(x: Any, op: str | ReductionOp = "sum", group: Group | None = 
         >>> bool((rows == tnt.get_size()).all())
         True
     """
-    group, reduction = group or Group(), _reduction(op)
+    group, reduction = group or Group(), ReductionOp(op)
 
     def exchange(context: Any, name: str, array: NDArray[Any]) -> NDArray[Any]:
-        ends = _even_ends(len(array), group.size)
-        rank = group.to_group_rank(runtime.get_rank())
+        parts = np.array_split(array, group.size)  # the first ones may have one row more
         if reduction is ReductionOp.PRODUCT:
-            return _product(_exchange.rows(context, array[np.newaxis], name))[ends[rank] : ends[rank + 1]]
-        padded = np.zeros((group.size, ends[1], *array.shape[1:]), array.dtype)  # the core gives all ranks as many rows
-        for part, begin, end in zip(padded, ends, ends[1:], strict=False):
-            part[: end - begin] = array[begin:end]
+            return np.array_split(_product(_exchange.rows(context, array[np.newaxis], name)), group.size)[context.rank]
+        padded = np.zeros((group.size, *parts[0].shape), array.dtype)  # the core gives all ranks as many rows
+        for place, part in zip(padded, parts, strict=True):
+            place[: len(part)] = part
         flat = padded.reshape(-1, *array.shape[1:])
         own = context.reduce_scatter(_exported(flat), name, reduction.value, array.dtype.name).view(array.dtype)
-        return own[: ends[rank + 1] - ends[rank]].copy()
+        return own[: len(parts[context.rank])].copy()
 
     check_reduction(x, reduction, needs_rows=True)
     return _exchanged(exchange, x, group)
@@ -244,14 +245,6 @@ def _exchanged(exchange: _Call, x: Any, group: Group, rows: bool = False) -> Any
     return map_arrays(one, x, rows=rows)
 
 
-def _reduction(op: str | ReductionOp) -> ReductionOp:
-    try:
-        return ReductionOp(op)
-    except ValueError:
-        names = ", ".join(repr(each.value) for each in ReductionOp)
-        raise ValueError(f"op must be one of {names} (got {op!r})") from None
-
-
 def _exported(array: NDArray[Any]) -> NDArray[Any]:
     """The array as one that NumPy can export: it cannot export bfloat16."""
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
@@ -261,9 +254,3 @@ def _product(rows: NDArray[Any]) -> NDArray[Any]:
     """Multiplies the rows of the ranks in rank order; 16-bit floats as float32, as in sums."""
     wide = np.promote_types(rows.dtype, np.float32) if "float" in rows.dtype.name else rows.dtype
     return np.multiply.reduce(rows.astype(wide), axis=0, dtype=wide).astype(rows.dtype)
-
-
-def _even_ends(rows: int, parts: int) -> list[int]:
-    """The begin of each part, and the end of the last one."""
-    least, more = divmod(rows, parts)
-    return [least * part + min(part, more) for part in range(parts + 1)]

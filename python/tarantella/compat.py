@@ -146,9 +146,8 @@ def check_strategy(strategy: object) -> ParallelStrategy:
             f"parallel_strategy must be a tarantella.ParallelStrategy, such as ParallelStrategy.DATA (got {strategy!r})"
         )
     if strategy & ParallelStrategy.PIPELINING:
-        name = "ALL" if strategy == ParallelStrategy.ALL else "PIPELINING"
         raise NotImplementedError(
-            f"ParallelStrategy.{name} needs pipelining, which is not available yet; use ParallelStrategy.DATA"
+            f"ParallelStrategy.{strategy.name} needs pipelining, which is not available yet; use ParallelStrategy.DATA"
         )
     return strategy
 
