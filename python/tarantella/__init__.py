@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import data as data
-from ._job import env_vars as _env_vars
 from ._job import excepthook as _excepthook
 from ._job import import_hooks as _import_hooks
 from ._job import runtime as _runtime
 from ._job import signals as _signals
 from ._job import timeline as _timeline
+from ._job.environment import check as _check
 from ._job.environment import is_verified as _is_verified
 from ._job.environment import layout
 from ._job.groups import Group as Group
@@ -109,7 +109,7 @@ if not TYPE_CHECKING:
         *_MODULE_OF,
     ]
 
-_env_vars.check()
+_check()
 _timeline.start()
 _seeds.arrange()
 

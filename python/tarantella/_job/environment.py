@@ -1,14 +1,18 @@
-"""Settings from the environment: the rank of this process in its job, and the options of the user."""
+"""Settings from the environment: the rank of this process in its job, and the options of the user.
+
+docs/environment.md has the table of the TNT_ variables.
+"""
 
 from __future__ import annotations
 
 import _socket
+import difflib
 import functools
 import hashlib
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from . import launch_environment
@@ -96,6 +100,54 @@ def log_level(name: str) -> str:
     if level not in _LEVELS:
         raise ValueError(f"{name} must be DEBUG, INFO, WARNING or ERROR (got {text!r})")
     return level
+
+
+# How each variable is read.
+_READERS: dict[Callable[[str], object], tuple[str, ...]] = {
+    log_level: ("TNT_LOG_LEVEL",),
+    flag: (
+        "TNT_LOG_ON_ALL_DEVICES",
+        "TNT_OUTPUT_ON_ALL_DEVICES",
+        "TNT_TENSORBOARD_ON_ALL_DEVICES",
+        "TNT_CHECK_GRADIENTS",
+        "TNT_LAUNCHER",
+    ),
+    functools.partial(integer, default=0): (
+        "TNT_FUSION_THRESHOLD",
+        "TNT_GATHER_LIMIT",
+        "TNT_MAX_RESTARTS",
+        "TNT_WEIGHT_CHECK_STEPS",
+        "TNT_RANK",
+        "TNT_LOCAL_RANK",
+        "TNT_RESTART_COUNT",
+    ),
+    functools.partial(integer, default=1, least=1): ("TNT_SIZE", "TNT_LOCAL_SIZE"),
+    functools.partial(number, default=1): ("TNT_TIMEOUT", "TNT_STALL_TIMEOUT", "TNT_START_TIMEOUT"),
+    writable_file: ("TNT_TIMELINE",),
+    os.environ.get: (  # any text
+        *("TNT_LOG_DIR", "TNT_KEY_FILE", "TNT_SOCKET_IFNAME", "TNT_TRANSPORT", "TNT_MODELS_PATH", "TNT_DATASETS_PATH"),
+        *("TNT_NODES", "TNT_JOB_ID", "TNT_RANK_PID", "TNT_REPORT", "TNT_RANK_STATUS_FD", "TNT_SNAPSHOT_FDS"),
+        *("TNT_TIMELINE_FD", "TNT_VERIFY"),
+    ),
+}
+VARIABLES = tuple(name for names in _READERS.values() for name in names)
+
+
+def check() -> None:
+    """Raises ValueError for a variable with a bad value, with its name and the allowed values."""
+    for read, names in _READERS.items():
+        for name in names:
+            read(name)
+
+
+def unknown() -> str | None:
+    """One line that lists unknown TNT_ variables and the closest known names; None if there are none."""
+    names = sorted(name for name in os.environ if name.startswith("TNT_") and name not in VARIABLES)
+    if not names:
+        return None
+    near = {name: difflib.get_close_matches(name, VARIABLES, 1) for name in names}
+    listed = [f"{name} (did you mean {near[name][0]}?)" if near[name] else name for name in names]
+    return f"unknown environment variables: {', '.join(listed)}; docs/environment.md lists all"
 
 
 @functools.lru_cache(maxsize=1)

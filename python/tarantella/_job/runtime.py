@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import env_vars, excepthook, log, rendezvous, timeline, tracebacks
-from .environment import integer, is_worker, layout, number
+from . import excepthook, log, rendezvous, timeline, tracebacks
+from .environment import integer, is_worker, layout, number, unknown
 
 if TYPE_CHECKING:
     from .._core import Context
@@ -61,8 +61,8 @@ def init() -> None:
             if integer("TNT_SIZE", 1) > 1:
                 level = logging.DEBUG if is_worker() else logging.WARNING
                 log.logger.log(level, _ALONE, place.child_of)
-        elif (unknown := env_vars.unknown()) is not None:
-            log.logger.warning(unknown)
+        elif (line := unknown()) is not None:
+            log.logger.warning(line)
         if place.launched or place.size > 1:
             excepthook.install(abort, leave)
         if place.size > 1:

@@ -84,11 +84,10 @@ def command_line() -> Iterator[str]:
 
 
 def variables() -> Iterator[str]:
-    from tarantella._job.env_vars import VARIABLES
-
-    yield from (
-        f"variable {name}" for name, each in sorted(VARIABLES.items()) if each.default != "set" or name in FOR_RANKS
-    )
+    """Those of the table of the documents, except what the launcher sets for itself."""
+    page = Path(__file__).parents[4] / "docs" / "environment.md"
+    rows = re.findall(r"^\| `(TNT_\w+)` \|[^|]*\| ([^|]*) \|", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    yield from (f"variable {name}" for name, default in sorted(rows) if default != "set" or name in FOR_RANKS)
 
 
 print(*python_names(), *command_line(), *variables(), sep="\n")
