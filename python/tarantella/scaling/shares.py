@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -26,22 +27,27 @@ def of_ranks(ranks: Sequence[Rank], windows: Sequence[Sequence[Span]]) -> list[d
     exchanges = [_numbered(rank.exchanges) for rank in ranks]
     arrivals = _arrivals(exchanges)
     return [
-        _shares([(window.begin, window.end) for window in mine], _layers(rank, numbered, arrivals))
+        _shares({**_layers(rank, numbered, arrivals), BETWEEN: [(window.begin, window.end) for window in mine]})
         for rank, numbered, mine in zip(ranks, exchanges, windows, strict=True)
     ]
 
 
-def _shares(windows: list[Interval], layers: dict[str, list[Interval]]) -> dict[str, float]:
-    total = _length(_union(windows))
-    shares, known = dict.fromkeys(KINDS, 0.0), 0.0
-    covered: list[Interval] = []
-    for kind, intervals in layers.items():
-        covered = _union([*covered, *intervals])
-        length = _length(_intersection(covered, _union(windows)))
-        shares[kind] = (length - known) / total if total else 0.0
-        known = length
-    shares[BETWEEN] = (total - known) / total if total else 1.0
-    return shares
+def _shares(layers: dict[str, list[Interval]]) -> dict[str, float]:
+    """Gives each moment of the last layer to the first one that covers it."""
+    bounds = sorted(
+        bound
+        for kind, intervals in layers.items()
+        for begin, end in intervals
+        if begin < end
+        for bound in ((begin, kind, 1), (end, kind, -1))
+    )
+    lengths, opened = dict.fromkeys(KINDS, 0.0), Counter[str]()
+    for (begin, kind, change), (end, _, _) in itertools.pairwise(bounds):
+        opened[kind] += change
+        if opened[BETWEEN]:
+            lengths[next(each for each in layers if opened[each])] += end - begin
+    total = sum(lengths.values())
+    return {kind: length / total for kind, length in lengths.items()} if total else {**lengths, BETWEEN: 1.0}
 
 
 def _layers(rank: Rank, exchanges: _Exchanges, arrivals: dict[_Key, float]) -> dict[str, list[Interval]]:
@@ -94,32 +100,3 @@ def _arrivals(ranks: Sequence[_Exchanges]) -> dict[_Key, float]:
         for key in (ranks[0] if ranks else ())
         if len({count[key[0]] for count in counts}) == 1
     }
-
-
-def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    """Merges intervals into disjoint sorted ones."""
-    found: list[Interval] = []
-    for begin, end in sorted(interval for interval in intervals if interval[0] < interval[1]):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((begin, end))
-    return found
-
-
-def _intersection(one: list[Interval], other: list[Interval]) -> list[Interval]:
-    """The intersection of two lists of disjoint sorted intervals."""
-    found, i, j = [], 0, 0
-    while i < len(one) and j < len(other):
-        begin, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
-        if begin < end:
-            found.append((begin, end))
-        if one[i][1] < other[j][1]:
-            i += 1
-        else:
-            j += 1
-    return found
-
-
-def _length(intervals: Iterable[Interval]) -> float:
-    return sum(end - begin for begin, end in intervals)
