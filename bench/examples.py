@@ -31,8 +31,7 @@ from libraries import BUILD, ROOT, say
 from processes import Command
 
 from tarantella.scaling import trace
-from tarantella.scaling.measure import measured
-from tarantella.scaling.shares import INPUT
+from tarantella.scaling.measure import INPUT, measured
 
 SECONDS = 1800.0  # that a job may take alone
 TIMELINE = "timeline.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .shares import BETWEEN, COMMUNICATION, INPUT, WAITING
+from .measure import BETWEEN, COMMUNICATION, INPUT, WAITING
 from .table import Row, base_of, later_speed_up, speed_up
 
 _SAME = 0.02  # batches that differ by less count as equal: the last one of an epoch may be smaller

@@ -5,13 +5,23 @@ from __future__ import annotations
 import bisect
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from . import shares
 from .trace import Rank, Span
 
 NO_FIT = "no rank has trained in fit of a tarantella.Model"
+
+# The kinds of time. Time of two kinds counts as the first one in the order of `_layers`.
+COMPUTE, INPUT, COMMUNICATION, WAITING, BETWEEN = KINDS = (
+    "compute",
+    "input",
+    "communication",
+    "waiting",
+    "between steps",
+)
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -24,7 +34,7 @@ class Measured:
     rows: int | None  # trained on all ranks in total; None if the timeline does not tell
     later_rows: float | None  # the same, in a mean epoch after the first
     batch: float | None  # rows of the usual global batch
-    shares: list[dict[str, float]]  # of each rank: see `shares.KINDS`
+    shares: list[dict[str, float]]  # of each rank: see `KINDS`
     steady: bool  # whether the shares are of the epochs after the first, not of all calls of fit
 
     def share(self, kind: str) -> float:
@@ -63,7 +73,7 @@ def measured(ranks: Sequence[Rank], complete: bool = True) -> Measured:
         rows=rows,
         later_rows=_rows(ranks, windows) / (len(epochs) - 1) if rows and steady else None,
         batch=_batch(ranks),
-        shares=shares.of_ranks(ranks, windows),
+        shares=shares_of(ranks, windows),
         steady=steady,
     )
 
@@ -83,3 +93,82 @@ def _batch(ranks: Sequence[Rank]) -> float | None:
     """The median over the steps, since the last batch of an epoch may be smaller."""
     steps = zip(*([batch.rows for batch in rank.batches] for rank in ranks), strict=False)
     return statistics.median(sums) if (sums := [sum(rows) for rows in steps]) else None
+
+
+def shares_of(ranks: Sequence[Rank], windows: Sequence[Sequence[Span]]) -> list[dict[str, float]]:
+    """The share of each kind in the windows of each rank. The shares of a rank sum to 1."""
+    exchanges = [_by_name(rank.exchanges) for rank in ranks]
+    arrivals = _arrivals(exchanges)
+    return [
+        _shares({**_layers(rank, named, arrivals), BETWEEN: [(window.begin, window.end) for window in mine]})
+        for rank, named, mine in zip(ranks, exchanges, windows, strict=True)
+    ]
+
+
+def _shares(layers: dict[str, list[Interval]]) -> dict[str, float]:
+    """Gives each moment of the last layer to the first one that covers it."""
+    bounds = sorted(
+        bound
+        for kind, intervals in layers.items()
+        for begin, end in intervals
+        if begin < end
+        for bound in ((begin, kind, 1), (end, kind, -1))
+    )
+    lengths, opened = dict.fromkeys(KINDS, 0.0), Counter[str]()
+    for (begin, kind, change), (end, _, _) in itertools.pairwise(bounds):
+        opened[kind] += change
+        if opened[BETWEEN]:
+            lengths[next(each for each in layers if opened[each])] += end - begin
+    total = sum(lengths.values())
+    return {kind: length / total for kind, length in lengths.items()} if total else {**lengths, BETWEEN: 1.0}
+
+
+def _layers(
+    rank: Rank, exchanges: dict[str, list[Span]], arrivals: dict[str, list[float]]
+) -> dict[str, list[Interval]]:
+    communication, waiting = [], []
+    for name, mine in exchanges.items():
+        for exchange, arrival in zip(mine, arrivals.get(name, [each.begin for each in mine]), strict=True):
+            all_there = min(arrival, exchange.end)
+            waiting.append((exchange.begin, all_there))
+            communication.append((all_there, exchange.end))
+    for tracks in rank.plans.values():
+        for buckets in zip(*tracks, strict=False):  # of one step
+            # Before its last gradient the rank computes, so that sums of earlier buckets cost no time.
+            last = max(bucket.full for bucket in buckets)
+            for bucket in buckets:
+                waiting.append((max(bucket.full, last), max(bucket.all_full, last)))
+                communication.append((max(bucket.all_full, last), bucket.end))
+    return {
+        COMMUNICATION: communication,
+        WAITING: waiting,
+        INPUT: _input(rank),
+        COMPUTE: [(step.begin, step.end) for step in rank.steps],
+    }
+
+
+def _input(rank: Rank) -> list[Interval]:
+    """From the begin of each step until it has its (first) batch."""
+    times = [batch.time for batch in rank.batches]
+    found = []
+    for step in rank.steps:
+        first = bisect.bisect_left(times, step.begin)
+        if first < len(times) and times[first] <= step.end:
+            found.append((step.begin, times[first]))
+    return found
+
+
+def _by_name(exchanges: Iterable[Span]) -> dict[str, list[Span]]:
+    found: dict[str, list[Span]] = {}
+    for each in exchanges:
+        found.setdefault(each.name, []).append(each)
+    return found
+
+
+def _arrivals(ranks: Sequence[dict[str, list[Span]]]) -> dict[str, list[float]]:
+    """When the last rank began each exchange. Leaves out names that some ranks have more often than others."""
+    return {
+        name: [max(each.begin for each in same) for same in zip(*(rank[name] for rank in ranks), strict=True)]
+        for name in (ranks[0] if ranks else ())
+        if len({len(rank.get(name, ())) for rank in ranks}) == 1
+    }

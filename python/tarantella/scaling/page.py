@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from . import table
-from .shares import BETWEEN, COMMUNICATION, COMPUTE, INPUT, WAITING
+from .measure import BETWEEN, COMMUNICATION, COMPUTE, INPUT, WAITING
 from .table import MARK, Row, base_of, later_speed_up, speed_up
 
 _STYLE = """body { font: 15px/1.5 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }

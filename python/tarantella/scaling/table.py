@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .measure import Measured
+from .measure import COMPUTE, KINDS, Measured
 from .runs import Run
-from .shares import COMPUTE, KINDS
 
 HEAD = ["ranks", "cpus per task", "time (s)", "from", "to", "first epoch (s)", "later epochs (s)", "speed-up",
         "without first epoch", "utilisation (%)"]  # fmt: skip

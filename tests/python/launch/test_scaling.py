@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tarantella import _machine
 from tarantella.scaling import __main__ as command
-from tarantella.scaling import advice, page, runs, shares, table, trace
+from tarantella.scaling import advice, measure, page, runs, table, trace
 from tarantella.scaling.measure import NO_FIT, Measured, measured, problem
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -86,9 +86,9 @@ def test_the_shares_of_a_made_timeline_are_those_computed_by_hand(made):
     communication, waiting, begun = 0.1 + 0.1 + 0.1, 0.1, 0.5 + 0.5
     compute = 3 - communication - waiting - begun
     expected = (compute, begun, communication + 0.1, waiting + 0.3, 0.6)
-    assert [first[kind] for kind in shares.KINDS] == pytest.approx([each / 4 for each in expected])
+    assert [first[kind] for kind in measure.KINDS] == pytest.approx([each / 4 for each in expected])
     expected = (compute, begun, communication + 0.1, waiting, 0.9)  # the last rank waits for nobody
-    assert [second[kind] for kind in shares.KINDS] == pytest.approx([each / 4 for each in expected])
+    assert [second[kind] for kind in measure.KINDS] == pytest.approx([each / 4 for each in expected])
 
 
 def test_input_is_the_time_from_the_begin_of_a_step_to_its_batch(tmp_path):
@@ -97,14 +97,14 @@ def test_input_is_the_time_from_the_begin_of_a_step_to_its_batch(tmp_path):
     events += [span("step", "train step", 2, 3), awaited_batch(2, 2.25, 8)]
     rank = read(tmp_path, events).ranks[0]
     assert [each.rows for each in rank.batches] == [8, 8]
-    assert measured([rank]).shares[0][shares.INPUT] == pytest.approx((0.75 + 0.25) / 4)
+    assert measured([rank]).shares[0][measure.INPUT] == pytest.approx((0.75 + 0.25) / 4)
 
 
 def test_the_figures_of_a_made_timeline(made):
     found = measured(made)
     assert (found.fit, found.first, found.later) == pytest.approx((9, 4, 4))
     assert (found.rows, found.later_rows, found.batch, found.steady) == (64, 32, 16, True)
-    assert found.share(shares.COMPUTE) == pytest.approx(1.6 / 4)
+    assert found.share(measure.COMPUTE) == pytest.approx(1.6 / 4)
     for rank in made:
         rank.epochs = rank.epochs[:1]
     whole = measured(made)
@@ -118,13 +118,13 @@ def test_what_a_full_timeline_has_lost_is_left_out(made):
         rank.exchanges.clear()
     found = measured(made, complete=False)
     assert (found.rows, found.batch) == (None, 16)
-    assert found.shares[0][shares.BETWEEN] == pytest.approx(0)
+    assert found.shares[0][measure.BETWEEN] == pytest.approx(0)
     assert sum(found.shares[0].values()) == pytest.approx(1)
     for rank in made:
         rank.last = 3.0  # in the first epoch
     found = measured(made, complete=False)
     assert not found.steady
-    assert found.share(shares.COMPUTE) > 0
+    assert found.share(measure.COMPUTE) > 0
 
 
 def test_a_job_of_which_not_all_ranks_have_trained_has_no_figures(made):
@@ -172,7 +172,7 @@ def test_what_a_callback_trains_is_no_epoch_of_the_model(tmp_path):
 
 def test_exchanges_that_ranks_do_not_make_equally_often_are_communication(made):
     made[1].exchanges.clear()
-    assert measured(made).shares[0][shares.COMMUNICATION] == pytest.approx((0.3 + 0.4) / 4)
+    assert measured(made).shares[0][measure.COMMUNICATION] == pytest.approx((0.3 + 0.4) / 4)
 
 
 intervals = st.lists(
@@ -189,14 +189,14 @@ def test_shares_sum_to_one(steps, exchanges, times, windows, buckets):
         batches=[trace.Batch(time, 1) for time in sorted(times)],
         plans={1: [[trace.Bucket(*itertools.accumulate(each)) for each in buckets]]},
     )
-    for mine in shares.of_ranks([rank, rank], [[trace.Span(*each) for each in windows]] * 2):
+    for mine in measure.shares_of([rank, rank], [[trace.Span(*each) for each in windows]] * 2):
         assert sum(mine.values()) == pytest.approx(1)
         assert all(-1e-9 <= value <= 1 + 1e-9 for value in mine.values())
 
 
 def figures(fit, ranks=1, rows=1000, batch=50, later=1.0, first=1.2, **more):
-    mine = {**dict.fromkeys(shares.KINDS, 0.0), **more}
-    mine[shares.COMPUTE] = 1 - sum(more.values())
+    mine = {**dict.fromkeys(measure.KINDS, 0.0), **more}
+    mine[measure.COMPUTE] = 1 - sum(more.values())
     return Measured(fit, first, later, rows, rows and rows / 10, batch, [mine] * ranks, True)
 
 
@@ -251,10 +251,10 @@ def test_the_kind_of_scaling_is_measured(batches, words):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({shares.INPUT: 0.4, shares.WAITING: 0.1}, "input limits it: 40 %"),
-        ({shares.COMMUNICATION: 0.3}, "communication limits it: 30 %"),
-        ({shares.WAITING: 0.3}, "waiting for other ranks limits it: 30 %"),
-        ({shares.BETWEEN: 0.3}, "what happens between steps limits it: 30 %"),
+        ({measure.INPUT: 0.4, measure.WAITING: 0.1}, "input limits it: 40 %"),
+        ({measure.COMMUNICATION: 0.3}, "communication limits it: 30 %"),
+        ({measure.WAITING: 0.3}, "waiting for other ranks limits it: 30 %"),
+        ({measure.BETWEEN: 0.3}, "what happens between steps limits it: 30 %"),
         ({"first": 5.0}, "the first epoch limits it: 44 %"),
         ({"later": 0.52}, "nothing limits it: 96 %"),
         ({"later": 0.8}, "the computation itself: 62 %"),
@@ -285,7 +285,7 @@ def test_the_words_of_the_legend_have_room():
     picture = ElementTree.fromstring(page.share_bars([row(1, figures(10))]))
     boxes = [float(each.get("x")) for each in picture.iter(f"{SVG}rect") if each.get("y") == "6.0"]
     words = [(float(each.get("x")), each.text) for each in picture.iter(f"{SVG}text") if each.get("y") == "16.0"]
-    assert [word for _, word in words] == list(shares.KINDS)
+    assert [word for _, word in words] == list(measure.KINDS)
     for (begin, word), end in zip(words, [*boxes[1:], float(picture.get("width"))], strict=True):
         assert begin + 7 * len(word) < end, word
 
