@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
@@ -18,22 +18,6 @@ CALL, PART, STEP = 1, 2, 3
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _core: Any = None  # the module, while the timeline is on
 _OFF = contextlib.nullcontext()
-
-
-class _Span:
-    """A context manager that one thread may enter repeatedly."""
-
-    def __init__(self, kind: int, name: str) -> None:
-        self._kind, self._name = kind, name
-        self._numbers: list[int] = []
-
-    def __enter__(self) -> None:
-        self._numbers.append(_core.timeline_begin(self._kind, self._name) if _core is not None else 0)
-
-    def __exit__(self, *error: object) -> None:
-        number = self._numbers.pop()
-        if _core is not None:
-            _core.timeline_end(number)
 
 
 def start() -> None:
@@ -84,25 +68,22 @@ def is_on() -> bool:
 
 def span(name: str, kind: int = PART) -> AbstractContextManager[None]:
     """Records a block of this thread. `name` is cut at 32 bytes. Blocks of a thread nest."""
-    return _OFF if _core is None else _Span(kind, name)
+    return _OFF if _core is None else _span(name, kind)
+
+
+@contextlib.contextmanager
+def _span(name: str, kind: int) -> Iterator[None]:
+    number = _core.timeline_begin(kind, name) if _core is not None else 0
+    try:
+        yield
+    finally:
+        if _core is not None:
+            _core.timeline_end(number)
 
 
 def part(name: str, kind: int = PART) -> Callable[[_Function], _Function]:
     """Decorates a function so that its calls are recorded. Returns the function itself if the timeline is off."""
-
-    def decorate(function: _Function) -> _Function:
-        if _core is None:
-            return function
-
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            with _Span(kind, name):
-                return function(*args, **kwargs)
-
-        recorded.__name__, recorded.__doc__ = function.__name__, function.__doc__
-        recorded.__wrapped__ = function  # type: ignore[attr-defined]
-        return recorded  # type: ignore[return-value]
-
-    return decorate
+    return _span(name, kind) if _core is not None else lambda function: function
 
 
 # The names of the errors by which a function of steps says that the data have ended; the second is TensorFlow's.
