@@ -27,6 +27,7 @@ _LIBRARY = sysconfig.get_paths()["stdlib"] + os.sep
 _NODES = re.compile(r"\n\s*\[\[\{\{node [^\n]*PyFunc[^\n]*\n(?:\s*\[\[[^\n]*\n)*\Z")
 # A frame of a traceback: its line and the lines below it that are indented further.
 _FRAME = re.compile(r'^  File "([^"\n]+)", line \d+.*\n(?:    .*\n)*\n?', re.MULTILINE)
+_LEFT_OUT = re.compile(r"(?:^\0.*\n)+", re.MULTILINE)  # frames, each replaced by its owner
 
 
 def text_of(error: BaseException, trace: TracebackType | None) -> str:
@@ -84,23 +85,13 @@ def shortened(error: BaseException, trace: TracebackType | None) -> str:
     text = "".join(traceback.format_exception(type(error), error, trace))
     if not any(_owner(frame[1]) == "" for frame in _FRAME.finditer(text)):
         return text
-    pieces: list[str] = []
-    others: list[str] = []
-    end = 0
-    for frame in _FRAME.finditer(text):
-        owner = _owner(frame[1])
-        if others and (owner == "" or frame.start() > end):
-            pieces.append(_left_out(others))
-            others = []
-        pieces.append(text[end : frame.start()])
-        if owner:
-            others.append(owner)
-        else:
-            pieces.append(frame[0])
-        end = frame.end()
-    if others:
-        pieces.append(_left_out(others))
-    return "".join(pieces) + _NODES.sub("\n", text[end:])
+    marked = _FRAME.sub(lambda frame: f"\0{owner}\n" if (owner := _owner(frame[1])) else frame[0], text)
+    return _NODES.sub("\n", _LEFT_OUT.sub(_left_out, marked))
+
+
+def _left_out(frames: re.Match[str]) -> str:
+    owners = frames[0].replace("\0", "").splitlines()
+    return f"  [{len(owners)} frame{'s' if len(owners) > 1 else ''} of {abbreviated(sorted(set(owners)))}]\n"
 
 
 def answer(context: Context) -> threading.Event:
@@ -154,10 +145,6 @@ def _relative(file: str) -> str:
     folder = os.path.dirname(os.path.abspath(script)) + os.sep if script else ""
     path = os.path.abspath(file)
     return path[len(folder) :] if folder and path.startswith(folder) else file
-
-
-def _left_out(owners: list[str]) -> str:
-    return f"  [{len(owners)} frame{'s' if len(owners) > 1 else ''} of {abbreviated(sorted(set(owners)))}]\n"
 
 
 def _owner(path: str) -> str:
