@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-from . import report, tracebacks
+from . import report
 from .environment import flag, layout
 from .log import abbreviated
 
@@ -70,10 +70,10 @@ def install(abort: Callable[[str, int], None], leave: Callable[[], int]) -> None
 
 
 def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    text = tracebacks.text_of(error, trace)
+    text = report.text_of(error, trace)
     if _showing or _still_runs():  # a program shows an error that does not end it
         _print(kind, error, trace, text)
-    elif layout().size > 1 and tracebacks.is_consequence(error):
+    elif layout().size > 1 and report.is_consequence(error):
         # Shown by the launcher, unless it has the error of the rank that was lost.
         if not report.send(report.LOST, text, PEER_LOST_EXIT_CODE) or _stderr_is_shown():
             _print(kind, error, trace, text)
@@ -81,7 +81,7 @@ def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType 
     else:
         _print(kind, error, trace, text)
         if layout().size > 1:
-            _report_failure(1, text, tracebacks.summary(error))
+            _report_failure(1, text, report.summary(error))
 
 
 def _report_failure(code: int, text: str, reason: str) -> None:
@@ -100,11 +100,11 @@ def report_unshown(error: BaseException) -> None:
 
     Does not return if this rank fails only because another one did.
     """
-    if layout().size > 1 and tracebacks.is_consequence(error):
+    if layout().size > 1 and report.is_consequence(error):
         report.send(report.LOST, "", PEER_LOST_EXIT_CODE)
         _leave()
     elif layout().size > 1:
-        _report_failure(1, "", tracebacks.summary(error))
+        _report_failure(1, "", report.summary(error))
 
 
 def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None, text: str) -> None:
@@ -167,9 +167,9 @@ def _over() -> None:
         if not _reported and _held_by():
             _thread.start_new_thread(_say_held, ())
         return
-    text = tracebacks.text_of(error, error.__traceback__)
-    if not tracebacks.is_consequence(error):
-        _report_failure(1, text, tracebacks.summary(error))
+    text = report.text_of(error, error.__traceback__)
+    if not report.is_consequence(error):
+        _report_failure(1, text, report.summary(error))
     elif report.send(report.LOST, text, PEER_LOST_EXIT_CODE) or layout().starter:
         _leave()
 
@@ -195,7 +195,7 @@ def _thread_hook(args: threading.ExceptHookArgs) -> None:
     if args.exc_type is SystemExit or args.exc_value is None:
         return
     name = args.thread.name if args.thread is not None else "?"
-    text = tracebacks.place(args.exc_traceback) + tracebacks.summary(args.exc_value)
+    text = report.place(args.exc_traceback) + report.summary(args.exc_value)
     report.send(report.NOTE, f"exception in thread {name!r}: {text}")
 
 

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from . import excepthook, log, rendezvous, timeline, tracebacks
+from . import excepthook, log, rendezvous, report, timeline
 from .environment import integer, is_worker, layout, number, unknown
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def init() -> None:
             with timeline.span("join the other ranks"):
                 _context = _join()
             atexit.register(_exit)
-            _answering = tracebacks.answer(_context)
+            _answering = report.answer(_context)
         _ready = True
 
 
@@ -106,7 +106,7 @@ def _join() -> Context:
         first_host=found.first_host,
     )
     if stall_timeout:
-        tracebacks.show_all(joined)
+        report.show_all(joined)
     if place.starter:
         joined.end_with_job()
         on_sigterm(0)

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .._job import tracebacks
+from .._job import report
 from .payload import Pickler
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -42,7 +42,7 @@ def save_error(folder: Path, rank: int, error: BaseException) -> None:
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_HERE):
         trace = trace.tb_next
     # The summary comes first: it imports `errors`, by whose names the caller knows those of the core.
-    summary, shown = tracebacks.summary(error), tracebacks.shortened(error, trace)
+    summary, shown = report.summary(error), report.shortened(error, trace)
     _write(folder / f"error-{rank}", (_pickled(error), summary, shown))
 
 
@@ -112,7 +112,7 @@ def _result(file: Path, rank: int) -> Any:
     except FileNotFoundError:
         raise RuntimeError(f"rank {rank} ended without a result (did it call os._exit?)") from None
     except Exception as error:
-        raise RuntimeError(f"the result of rank {rank} cannot be loaded here: {tracebacks.summary(error)}") from error
+        raise RuntimeError(f"the result of rank {rank} cannot be loaded here: {report.summary(error)}") from error
 
 
 def _write(file: Path, value: Any) -> None:

@@ -108,7 +108,7 @@ MISTAKES = {
 
 def test_invalid_arguments_are_refused(scripts: Any) -> None:
     """All in one job: each is caught, and the hook's line is looked at."""
-    source = HEAD + "from tarantella._job.tracebacks import one_line\nMISTAKES = " + repr(MISTAKES)
+    source = HEAD + "from tarantella._job.report import one_line\nMISTAKES = " + repr(MISTAKES)
     source += """
 for name, (code, wanted) in MISTAKES.items():
     try:
@@ -274,7 +274,7 @@ def test_ranks_that_disagree_end_the_job(code: str, wanted: str, scripts: Any) -
 
 def test_ranks_that_disagree(scripts: Any) -> None:
     """All in one job: each is caught on both ranks, and the hook's line is looked at."""
-    source = HEAD + "from tarantella._job.tracebacks import one_line\nTRIALS = " + repr(DISAGREEMENTS)
+    source = HEAD + "from tarantella._job.report import one_line\nTRIALS = " + repr(DISAGREEMENTS)
     source += """
 for code, wanted in TRIALS:
     keras.utils.clear_session()  # the first names of layers again
