@@ -13,27 +13,12 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from . import launch_environment
+from .launch_environment import Layout
 
 _ON, _OFF = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The place of this process in its job. Without a launcher: the only rank."""
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-    job: str = ""
-    launched: bool = False
-    nodes: tuple[int, ...] = (1,)  # the number of ranks of each machine; ranks are numbered machine by machine
-    child_of: int | None = None  # the rank that started this process; the process itself is not a rank
-    starter: str = ""  # the program that has started the ranks, if it is not Tarantella's launcher
 
 
 def integer(name: str, default: int, least: int = 0) -> int:
@@ -159,7 +144,8 @@ def layout() -> Layout:
     process. Forked children keep the layout of their parent.
     """
     if "TNT_RANK" not in os.environ and "TNT_SIZE" not in os.environ:
-        return _layout_by_others()
+        found = launch_environment.place() or Layout()
+        return found if found.size == 1 or _claims_rank(f"{found.rank}-{found.job}") else Layout(child_of=found.rank)
     size = integer("TNT_SIZE", 1, least=1)
     rank = integer("TNT_RANK", 0)
     if rank >= size:
@@ -187,18 +173,6 @@ def _nodes(size: int) -> tuple[int, ...]:
             f"TNT_NODES must have the number of ranks of each machine, {size} in all, as in 2,2 (got {text!r})"
         )
     return nodes
-
-
-def _layout_by_others() -> Layout:
-    """The layout that torchrun, mpirun or srun describes."""
-    found = launch_environment.place()
-    if found is None:
-        return Layout()
-    if not _claims_rank(f"{found.rank}-{found.job}"):
-        return Layout(child_of=found.rank)
-    node, local_rank = launch_environment.node_of(found.rank, found.nodes)
-    here = found.nodes[node]
-    return Layout(found.rank, found.size, local_rank, here, found.job, nodes=found.nodes, starter=found.starter)
 
 
 def _claims_rank(place: str) -> bool:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
 
 _Variables = Mapping[str, str]
 _NUMBER = "[0-9]{1,9}"
 _MOST_RANKS = 1 << 20  # a larger number is an error
 
 
-class Place(NamedTuple):
-    """A rank of a job."""
+@dataclass(frozen=True)
+class Layout:
+    """The place of this process in its job. Without a launcher: the only rank."""
 
-    rank: int
-    size: int
-    job: str  # the same for the ranks of a machine, different for each job of the user; at most 64 characters
-    starter: str  # for messages
-    nodes: tuple[int, ...]  # the number of ranks of each machine; ranks are numbered machine by machine
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+    job: str = ""  # the same for its ranks, different for each job of the user; at most 64 characters
+    launched: bool = False
+    nodes: tuple[int, ...] = (1,)  # the number of ranks of each machine; ranks are numbered machine by machine
+    child_of: int | None = None  # the rank that started this process; the process itself is not a rank
+    starter: str = ""  # the program that has started the ranks, if it is not Tarantella's launcher
 
 
-def place(environment: _Variables = os.environ) -> Place | None:
+def place(environment: _Variables = os.environ) -> Layout | None:
     """The place that the environment describes; None without a starter, or with one rank.
 
     The innermost starter counts: torchrun and mpirun are themselves tasks of srun in a batch job. A batch script is
@@ -34,16 +41,7 @@ def place(environment: _Variables = os.environ) -> Place | None:
     return found if found is not None and found.size > 1 else None
 
 
-def node_of(rank: int, nodes: tuple[int, ...]) -> tuple[int, int]:
-    """The number of the rank's machine, and the rank's number there."""
-    for node, ranks in enumerate(nodes):
-        if rank < ranks:
-            return node, rank
-        rank -= ranks
-    raise ValueError(f"no rank {rank} in {nodes}")
-
-
-def _torchrun(environment: _Variables) -> Place | None:
+def _torchrun(environment: _Variables) -> Layout | None:
     """Also operators of Kubernetes, which set the same variables."""
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if any(not environment.get(name) for name in names):
@@ -58,7 +56,7 @@ def _torchrun(environment: _Variables) -> Place | None:
     return _place("torchrun", rank, size, _even(here, size), "\n".join(parts), local)
 
 
-def _open_mpi(environment: _Variables) -> Place | None:
+def _open_mpi(environment: _Variables) -> Layout | None:
     rank, size = environment.get("OMPI_COMM_WORLD_RANK"), environment.get("OMPI_COMM_WORLD_SIZE")
     if rank is None or size is None:
         return None
@@ -68,7 +66,7 @@ def _open_mpi(environment: _Variables) -> Place | None:
     return _place("mpirun", rank, size, _even(here, size), job, local)
 
 
-def _mpich(environment: _Variables) -> Place | None:
+def _mpich(environment: _Variables) -> Layout | None:
     """MPICH, Intel MPI and others with the process manager hydra; srun --mpi=pmi2 sets the first two as well.
 
     rendezvous.py checks later whether ranks are numbered machine by machine.
@@ -79,7 +77,7 @@ def _mpich(environment: _Variables) -> Place | None:
     return _place("mpiexec", rank, size, _even(here, size), _starting_process("PMI_RANK", rank))
 
 
-def _slurm(environment: _Variables) -> Place | None:
+def _slurm(environment: _Variables) -> Layout | None:
     """A task of srun. A batch script and the shell of salloc have no number of tasks of a step."""
     rank, size = environment.get("SLURM_PROCID"), environment.get("SLURM_STEP_NUM_TASKS")
     job, step = environment.get("SLURM_JOB_ID"), environment.get("SLURM_STEP_ID")
@@ -105,7 +103,7 @@ def _is_number(word: str) -> bool:
 
 def _place(
     starter: str, rank: str, size: str, tasks: str, job: str, local: str | None = None, near: str | None = None
-) -> Place:
+) -> Layout:
     """`tasks`: the ranks of each machine, as in 2(x3),1. `local`: the rank's number on its machine, if the starter
     tells it. `near`: the ranks of the machine, as in 0,1, if the starter tells them.
 
@@ -119,13 +117,15 @@ def _place(
             f"tarantella cannot read the rank that {starter} tells: rank {rank!r} of {size!r}, {tasks!r} by machine"
         )
     nodes = tuple(ranks for ranks, times in counts for _ in range(times))
-    node, number = node_of(int(rank), nodes)
-    ours = ",".join(str(each) for each in range(int(rank) - number, int(rank) - number + nodes[node]))
+    node = bisect.bisect_right(list(itertools.accumulate(nodes)), int(rank))
+    first, here = sum(nodes[:node]), nodes[node]
+    number = int(rank) - first
+    ours = ",".join(map(str, range(first, first + here)))
     if len(nodes) > 1 and (local not in (None, str(number)) or near not in (None, ours)):
         # one line a machine, since rank 0 may have the right place
         raise SystemExit(f"tarantella: {numbering(starter, rank)}" if local == "0" else 1)
     name = f"{starter}-{hashlib.sha256(job.encode()).hexdigest()[:32]}"
-    return Place(int(rank), int(size), name, starter, nodes)
+    return Layout(int(rank), int(size), number, here, name, nodes=nodes, starter=starter)
 
 
 def numbering(starter: str, rank: object) -> str:

@@ -22,8 +22,7 @@ from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import _installed
-from .environment import Layout
-from .launch_environment import numbering
+from .launch_environment import Layout, numbering
 from .log import abbreviated, logger
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from needs import mpi_folder
 
 from tarantella._job import launch_environment, rendezvous
-from tarantella._job.environment import Layout
+from tarantella._job.launch_environment import Layout
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -130,18 +130,18 @@ def test_other_processes_are_no_ranks(environment):
 @pytest.mark.parametrize(
     ("environment", "nodes", "place"),
     [
-        (torchrun(2, 4, here=2), (2, 2), (1, 0)),
-        (srun(3, 4, nodes=2), (2, 2), (1, 1)),
-        (srun(3, 4, nodes=2, SLURM_STEP_TASKS_PER_NODE="2,1(x2)"), (2, 1, 1), (2, 0)),
-        (open_mpi(1, 4, here=2), (2, 2), (0, 1)),
-        (mpich(3, 4, here=2), (2, 2), (1, 1)),
-        (mpich(2, 3, here=2), (2, 1), (1, 0)),
+        (torchrun(2, 4, here=2), (2, 2), (0, 2)),
+        (srun(3, 4, nodes=2), (2, 2), (1, 2)),
+        (srun(3, 4, nodes=2, SLURM_STEP_TASKS_PER_NODE="2,1(x2)"), (2, 1, 1), (0, 1)),
+        (open_mpi(1, 4, here=2), (2, 2), (1, 2)),
+        (mpich(3, 4, here=2), (2, 2), (1, 2)),
+        (mpich(2, 3, here=2), (2, 1), (0, 1)),
     ],
 )
 def test_several_machines(environment, nodes, place):
     found = launch_environment.place(environment)
     assert found.nodes == nodes
-    assert launch_environment.node_of(found.rank, found.nodes) == place
+    assert (found.local_rank, found.local_size) == place
 
 
 @pytest.mark.parametrize(

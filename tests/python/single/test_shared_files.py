@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tarantella._job import log, shared_files
-from tarantella._job.environment import Layout
+from tarantella._job.launch_environment import Layout
 
 
 @pytest.fixture(autouse=True)
