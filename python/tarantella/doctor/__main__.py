@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import cluster, machine, software
-from .finding import BAD
+from . import BAD, machine, software
 
 _DESCRIPTION = """\
 Checks this installation and this machine, and lists problems with their cures."""
@@ -20,7 +19,7 @@ def main(launcher: str, words: list[str]) -> int:
     )
     parser.add_argument("--quick", action="store_true", help="do not load the frameworks, which takes seconds for each")
     quick = parser.parse_args(words).quick
-    findings = [*software.check(quick), *machine.check(), *cluster.check(launcher)]
+    findings = [*software.check(quick), *machine.check(launcher)]
     width = max(len(each.subject) for each in findings)
     for each in findings:
         print(each.lines(width))

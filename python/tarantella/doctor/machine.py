@@ -1,33 +1,31 @@
-"""Cores, memory and GPUs of this machine."""
+"""This machine, the MPIs and ssh on it, and the batch system that it belongs to."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
-from collections.abc import Iterator
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 from .. import _machine
 from .._machine import text as _text
-from .finding import BAD, NOTE, Finding
+from . import BAD, NOTE, Finding
 
 # Room for the gradients of a large model on a few ranks; with less, the core refuses to start.
 LEAST_MEMORY = 1 << 30
+PATIENCE = 10  # seconds that a program may take to answer
 
 
-def check(root: Path = Path("/")) -> Iterator[Finding]:
-    """The findings. `root` contains proc, sys and dev."""
-    yield cores(root)
-    yield sockets(root)
-    yield memory(root)
-    yield huge_pages(root)
-    yield shared_memory_folder(root)
-    yield gpus(root)
+def check(launcher: str, root: Path = Path("/")) -> list[Finding]:
+    """The findings. `launcher` is the program `tarantella`; `root` contains proc, sys and dev."""
+    of_machine = (cores, sockets, memory, huge_pages, shared_memory_folder, gpus)
+    return [*(each(root) for each in of_machine), mpi(launcher), ssh(), slurm(), allocation()]
 
 
 def cores(root: Path) -> Finding:
-    """The cores and hardware threads that this process may use."""
     found = _machine.cores(root)
     allowed = sum(map(len, found))
     total = os.cpu_count() or allowed
@@ -43,7 +41,6 @@ def cores(root: Path) -> Finding:
 
 
 def sockets(root: Path) -> Finding:
-    """Sockets and NUMA nodes."""
     cpus = (root / f"sys/devices/system/cpu/cpu{cpu}" for cpu in os.sched_getaffinity(0))
     packages = {_text(cpu / "topology/physical_package_id") for cpu in cpus}
     nodes = glob.glob(str(root / "sys/devices/system/node/node[0-9]*"))
@@ -54,7 +51,6 @@ def sockets(root: Path) -> Finding:
 
 
 def memory(root: Path) -> Finding:
-    """The memory that is available on the machine and in the control group of this process."""
     free, limit = _machine.available_memory(root), _machine.memory_limit(root)
     text = f"{_gib(free)} available"
     if limit is not None and limit < free:
@@ -65,7 +61,6 @@ def memory(root: Path) -> Finding:
 
 
 def huge_pages(root: Path) -> Finding:
-    """Whether shared memory may have huge pages."""
     mode = re.search(r"\[(\w+)\]", _text(root / "sys/kernel/mm/transparent_hugepage/shmem_enabled"))
     if mode is None:
         return Finding("huge pages", "not known: this kernel does not tell", NOTE)
@@ -97,9 +92,59 @@ def gpus(root: Path) -> Finding:
     count = len(glob.glob(str(driver / "gpus/*")))
     if count == 0:
         return Finding("GPUs", "a driver, but no GPU", NOTE, "--no-gpu hides the launcher's warning")
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    text = _count(count, "GPU")
+    text, visible = _count(count, "GPU"), os.environ.get("CUDA_VISIBLE_DEVICES")
     return Finding("GPUs", text if visible is None else f"{text}; CUDA_VISIBLE_DEVICES='{visible}' chooses of them")
+
+
+def mpi(launcher: str) -> Finding:
+    """The MPIs, and the one that the launcher would choose for a job on several hosts."""
+    *lines, last = [line.split("\t") for line in _output(launcher, "--list-mpis").splitlines()] or [["none", ""]]
+    found = [f"{name} ({mpiexec}, {where})" for name, mpiexec, _, where in lines]
+    if last[0] == "use":
+        return Finding("MPI", f"{'; '.join(found)}. Several hosts would use {last[1]}: {last[2]}")
+    return Finding("MPI", "; ".join(found) or "none", NOTE, last[1])
+
+
+def ssh() -> Finding:
+    program = shutil.which("ssh")
+    if program is None:
+        return Finding("ssh", "no ssh (only hosts outside of a batch system need it)", NOTE)
+    return Finding("ssh", f"{program} ({_first_line(program, '-V') or 'version not known'})")
+
+
+def slurm() -> Finding:
+    if shutil.which("srun") is None:
+        return Finding("Slurm", "no srun here")
+    plugins = _output("srun", "--mpi=list")
+    kinds = sorted(set(re.findall(r"\b(pmix\w*|pmi2|cray_shasta)\b", plugins)))
+    text = f"{_first_line('srun', '--version')}, MPI by {', '.join(kinds) or 'no plugin'}"
+    if not kinds:
+        return Finding("Slurm", text, NOTE, "ask the administrators for the pmix or pmi2 plugin")
+    return Finding("Slurm", text)
+
+
+def allocation() -> Finding:
+    for system, variable, hosts in (
+        ("Slurm", "SLURM_JOB_ID", "SLURM_JOB_NODELIST"),
+        ("PBS", "PBS_JOBID", "PBS_NODEFILE"),
+        ("LSF", "LSB_JOBID", "LSB_MCPU_HOSTS"),
+    ):
+        if job := os.environ.get(variable):
+            return Finding("batch job", f"{system} job {job}, hosts: {os.environ.get(hosts, 'not known')}")
+    return Finding("batch job", "none: the launcher starts ranks on this machine, or on the hosts of --hostfile")
+
+
+def _output(*command: str) -> str:
+    """The output of a command; empty if it fails to start or is slow."""
+    options: Any = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    try:
+        return subprocess.run(command, timeout=PATIENCE, check=False, stdout=subprocess.PIPE, **options).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+
+
+def _first_line(*command: str) -> str:
+    return _output(*command).strip().partition("\n")[0]
 
 
 def _count(number: int, noun: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .._installed import TENSORFLOW, version
 from .._version import __version__
-from .finding import BAD, NOTE, Finding
+from . import BAD, NOTE, Finding
 
 # The libraries that connect the core with an MPI, one for each ABI.
 PLUGINS = ("libtarantella_mpi_abi.so", "libtarantella_openmpi.so")
@@ -47,7 +47,6 @@ def core(folder: Path = Path(__file__).parents[1]) -> Finding:
 
 
 def keras() -> Finding:
-    """Keras; Tarantella supports 3.5 to 3.16."""
     found = version("keras")
     if found is None or [int(part) for part in found.split(".")[:2] if part.isdigit()] < [3, 5]:
         text = "not installed" if found is None else f"{found} is too old"
@@ -59,7 +58,6 @@ def keras() -> Finding:
 
 
 def framework(name: str, packages: tuple[str, ...], cure: str, quick: bool, needed: bool) -> Finding:
-    """Whether a framework is installed and loads."""
     found = [f"{package} {number}" for package in packages if (number := version(package))]
     if not found:
         return Finding(name, "not installed", BAD, cure) if needed else Finding(name, "not installed (not needed)")

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tarantella.doctor import cluster, machine, software
-from tarantella.doctor.finding import BAD, GOOD, NOTE
+from tarantella.doctor import BAD, GOOD, NOTE, machine, software
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -159,16 +158,16 @@ def test_gpus_as_the_launcher_finds_them(tmp_path, monkeypatch):
 def test_the_mpis_as_the_launcher_finds_them(tmp_path, monkeypatch, executable):
     launcher = shutil.copy(executable, tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert cluster.mpi(launcher).state == NOTE
-    assert "pip install 'tarantella[mpi]'" in cluster.mpi(launcher).cure
+    assert machine.mpi(launcher).state == NOTE
+    assert "pip install 'tarantella[mpi]'" in machine.mpi(launcher).cure
     program = write(tmp_path, bin__mpiexec="#!/bin/sh\necho 'mpiexec (OpenRTE) 4.1.4'\n") / "bin" / "mpiexec"
     program.chmod(0o755)
-    assert cluster.mpi(launcher).text == f"Open MPI 4.1.4 ({program}, in PATH)"
-    assert "lacks the library libmpi.so.40" in cluster.mpi(launcher).cure
+    assert machine.mpi(launcher).text == f"Open MPI 4.1.4 ({program}, in PATH)"
+    assert "lacks the library libmpi.so.40" in machine.mpi(launcher).cure
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libmpi.so.40").touch()
-    assert cluster.mpi(launcher).text.endswith("Several hosts would use Open MPI 4.1.4: in PATH")
-    assert cluster.mpi(launcher).state == GOOD
+    assert machine.mpi(launcher).text.endswith("Several hosts would use Open MPI 4.1.4: in PATH")
+    assert machine.mpi(launcher).state == GOOD
 
 
 def test_slurm_must_have_a_plugin_for_mpi(tmp_path, monkeypatch):
@@ -178,9 +177,9 @@ def test_slurm_must_have_a_plugin_for_mpi(tmp_path, monkeypatch):
         '#!/bin/sh\n[ "$1" = --version ] && echo slurm 22.05 || echo "MPI plugin types are... none pmi2"\n'
     )
     program.chmod(0o755)
-    assert cluster.slurm().text == "slurm 22.05, MPI by pmi2"
+    assert machine.slurm().text == "slurm 22.05, MPI by pmi2"
     program.write_text("#!/bin/sh\necho none\n")
-    assert cluster.slurm().state == NOTE
+    assert machine.slurm().state == NOTE
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
-    assert cluster.allocation().text == "Slurm job 7, hosts: n[1-2]"
+    assert machine.allocation().text == "Slurm job 7, hosts: n[1-2]"
