@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +35,16 @@ def main(launcher: str, words: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("-n", "--n", type=_at_least(2), default=2, metavar="N", help="number of ranks (default: 2)")
+    parser.add_argument("-n", "--n", type=int, default=2, metavar="N", help="number of ranks (default: 2)")
     parser.add_argument(
-        "--steps", type=_at_least(1), default=5, metavar="K", help="stop each run after K training steps (default: 5)"
+        "--steps", type=int, default=5, metavar="K", help="stop each run after K training steps (default: 5)"
     )
     parser.add_argument("--verbose", action="store_true", help="show the output of the script")
     end = words.index("--") if "--" in words else len(words)
     options, others = parser.parse_known_args(words[:end])
+    for name, least in (("n", 2), ("steps", 1)):
+        if (number := getattr(options, name)) < least:
+            parser.error(f"argument --{name}: must be at least {least} (got {number})")
     if any(word.split("=")[0] == "--timeline" for word in others):
         parser.error("--timeline is for one job, and verify runs several: use it without verify")
     script = words[end + 1 :]
@@ -51,17 +53,6 @@ def main(launcher: str, words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="tarantella-verify-") as folder:
         job = runs.Job(launcher, others, script, options.steps, Path(folder), options.verbose)
         return runs.refused(job, options.n) or _verify(job, options.n)
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def whole_number(word: str) -> int:
-        number = int(word)
-        if number < least:
-            raise argparse.ArgumentTypeError(f"must be at least {least} (got {word})")
-        return number
-
-    whole_number.__name__ = "whole number"  # the name that argparse shows
-    return whole_number
 
 
 def _verify(job: runs.Job, size: int) -> int:

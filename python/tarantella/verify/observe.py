@@ -21,10 +21,11 @@ from keras import tree
 from .._backend.steps import in_fresh_thread
 from .._job import log
 from .._job.environment import layout
-from ..keras import fit, hooks, private, start, takeover
+from ..data import tf_data
+from ..data.rows import MicroBatch, has_rows
+from ..keras import fit, hooks, model_state, private, start, takeover
 from ..keras.step.step import current_step
 from . import examine, record
-from .checksum import Rows
 
 _EXAMINED = 3  # batches
 _PRECISIONS = ("bfloat16", "float16", "float32", "float64")  # coarsest first
@@ -78,6 +79,32 @@ def _train_on_batch(original: takeover.Replacement, watch: Watch) -> takeover.Re
         return logs
 
     return train_on_batch
+
+
+class Rows:
+    """Counts rows and sums checksums that do not depend on their order. The sums over ranks are of global batches.
+
+    The checksum of a row is a sum over its elements, so zeros do not change it: ranks pad ragged rows to other lengths
+    than one process does. A fingerprint of its bytes (tf.fingerprint) would differ.
+    """
+
+    def __init__(self) -> None:
+        self._count, self._checksum = model_state.counter(), model_state.counter()
+
+    def note(self, data: Any, count: Any = None) -> None:
+        """Adds a batch, eagerly or in a graph. With `count` = 0 its rows are padding and are ignored."""
+        leaves = [leaf for leaf in tree.flatten(data) if has_rows(leaf)]
+        count = tf_data.slicer.rows_of(leaves[0]) if count is None else count
+        total = tf_data.slicer.checksum_of_rows(leaves)
+        self._count.assign_add(count)
+        self._checksum.assign_add(keras.ops.where(count > 0, total, keras.ops.zeros_like(total)))
+
+    def take(self) -> tuple[int, int]:
+        """Rows and checksum since the last call."""
+        taken = int(self._count.numpy()), int(self._checksum.numpy())
+        self._count.assign(0)
+        self._checksum.assign(0)
+        return taken
 
 
 class _Callback(keras.callbacks.Callback):

@@ -70,13 +70,9 @@ def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:
     what = "one process" if ranks == 1 else f"{ranks} ranks"
     print(f"verify: {what}: {why}", flush=True)
     environment = {**os.environ, "TNT_VERIFY": str(folder)}
-    if job.verbose:
-        code = subprocess.run(job.command(ranks), env=environment, check=False).returncode
-    else:
-        with open(folder / "output.txt", "wb") as output:
-            code = subprocess.run(
-                job.command(ranks), env=environment, stdout=output, stderr=subprocess.STDOUT, check=False
-            ).returncode
+    with open(folder / "output.txt", "wb") as output:
+        shown: Any = {} if job.verbose else {"stdout": output, "stderr": subprocess.STDOUT}
+        code = subprocess.run(job.command(ranks), env=environment, check=False, **shown).returncode
     code = code if code >= 0 else 128 - code
     return Run(what, folder, code, [record.read(folder, rank) for rank in range(ranks)])
 

@@ -532,7 +532,7 @@ def test_records_come_back(tmp_path):
 def test_row_checksums_tell_rows_but_not_their_order():
     import tensorflow as tf
 
-    from tarantella.verify.checksum import Rows
+    from tarantella.verify.observe import Rows
 
     def total(*batches):
         rows = Rows()

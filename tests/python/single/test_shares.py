@@ -19,7 +19,7 @@ from tarantella.data.adapter import adapt_arrays
 from tarantella.data.rows import rows_of_rank
 from tarantella.data.tf_data import from_arrays, from_batches
 from tarantella.keras.private import TFDatasetAdapter
-from tarantella.verify import checksum
+from tarantella.verify import observe
 
 
 def cut(dataset: tf.data.Dataset, rank: int, size: int, positions: bool = False) -> tf.data.Dataset:
@@ -112,7 +112,7 @@ def test_parts_that_are_no_rows_are_refused(kind: str, drop: bool) -> None:
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_checksums_of_rows(in_graph: bool) -> None:
     def of(*batches: tuple[np.ndarray, ...]) -> tuple[int, int]:
-        rows = checksum.Rows()
+        rows = observe.Rows()
         note = tf.function(rows.note) if in_graph else rows.note
         for batch in batches:
             note(tuple(map(tf.constant, batch)))
