@@ -123,7 +123,7 @@ def _observe(module: Any) -> None:
 if _is_verified():  # a process of `tarantella verify`, which observes every model
     from . import verify as _verify
 
-    _import_hooks.now_or_after("keras", _verify.choose_floatx)
+    _import_hooks.after_import("keras", _verify.choose_floatx)
     _import_hooks.after_import(f"{__name__}.keras.model", _observe)
 
 
@@ -134,7 +134,7 @@ def _tune(module: Any) -> None:
 
 
 if layout().size > 1:
-    _import_hooks.now_or_after("keras_tuner", _tune)
+    _import_hooks.after_import("keras_tuner", _tune)
 if layout().launched:
     _signals.handle_once()
 if layout().launched or layout().size > 1:

@@ -11,20 +11,14 @@ from typing import Any
 
 
 def after_import(name: str, act: Callable[[Any], None]) -> None:
-    """Calls `act(module)` at the end of the first import of the module `name`, which must not have begun.
+    """Calls `act(module)` at the end of the first import of the module `name`; now if it is imported already.
 
-    Further calls for the same name do nothing. `importlib.util.find_spec` does not trigger the call.
+    Further calls for a name that waits do nothing. `importlib.util.find_spec` does not trigger the call.
     """
-    if not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
-        sys.meta_path.insert(0, _After(name, act))
-
-
-def now_or_after(name: str, act: Callable[[Any], None]) -> None:
-    """Calls `act(module)` now if the module is imported already, else as `after_import` does."""
     if name in sys.modules:
         act(sys.modules[name])
-    else:
-        after_import(name, act)
+    elif not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
+        sys.meta_path.insert(0, _After(name, act))
 
 
 class _After(importlib.abc.MetaPathFinder):
