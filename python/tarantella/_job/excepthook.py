@@ -61,11 +61,10 @@ def install(abort: Callable[[str, int], None], leave: Callable[[], int]) -> None
     if sys.exit is _sys_exit:
         sys.exit = _reporting(sys.exit)
         _sitebuiltins.Quitter.__call__ = _reporting(_sitebuiltins.Quitter.__call__)  # type: ignore[method-assign]
-    register = getattr(threading, "_register_atexit", None)
-    if not _arranged and register is not None:
+    if not _arranged:
         import concurrent.futures.thread  # noqa: F401 - must register first: the functions run in reverse order
 
-        register(_over)
+        threading._register_atexit(_over)  # type: ignore[attr-defined]
         _arranged = True
 
 

@@ -19,7 +19,7 @@ import stat
 import subprocess
 import sys
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .. import _installed
 from .launch_environment import Layout, numbering
@@ -53,28 +53,21 @@ pmix.PMIx_Finalize(None, none)
 """
 
 
-class Rendezvous(NamedTuple):
-    """How the ranks of a job find one another."""
+def of(place: Layout, timeout: float) -> tuple[str, str, str]:
+    """The name of this rank's job, the host of rank 0 and the transport; no host if the launcher connects the machines.
 
-    job: str
-    first_host: str = ""  # of rank 0; empty if the launcher has connected the machines
-    transport: str = ""
-
-
-def of(place: Layout, timeout: float) -> Rendezvous:
-    """The rendezvous of this rank's job. Collective over ranks that mpiexec or mpirun has started on several machines.
-
+    Collective over ranks that mpiexec or mpirun has started on several machines.
     Raises RuntimeError, with the cure, if the starter does not tell the host of rank 0, or if there is no MPI.
     """
     transport = os.environ.get("TNT_TRANSPORT", "").strip()
     if place.launched:
-        return Rendezvous(place.job, "", transport)
+        return place.job, "", transport
     if len(place.nodes) == 1 or not place.starter:
         job = place.job
         # On one machine the kernel tells whose process each rank is; the key only hides the name of the job.
         with contextlib.suppress(RuntimeError):  # there may be no home folder
             job = secret_name(job)
-        return Rendezvous(job, "", transport)
+        return job, "", transport
     job, host = place.job, os.environ.get("MASTER_ADDR", "").strip("[]")  # of an IPv6 address
     if place.starter == "mpiexec":
         job, answer = _ask_hydra(place, timeout)
@@ -90,7 +83,7 @@ def of(place: Layout, timeout: float) -> Rendezvous:
         )
     if place.local_rank == 0 and ":" not in transport:
         transport = _mpi(transport)
-    return Rendezvous(secret_name(job), host, transport)
+    return secret_name(job), host, transport
 
 
 def first_of(hosts: str) -> str:

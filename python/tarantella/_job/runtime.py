@@ -90,20 +90,20 @@ def _join() -> Context:
     stall_timeout = number("TNT_STALL_TIMEOUT", 0)
     if place.starter:
         on_sigterm(excepthook.PEER_LOST_WITHOUT_LAUNCHER)  # the starter may end this rank because another one failed
-    found = rendezvous.of(place, timeout)
+    job, first_host, transport = rendezvous.of(place, timeout)
     joined = Context(
         place.rank,
         place.size,
         place.local_rank,
         place.local_size,
-        found.job,
+        job,
         timeout,
         meet_timeout=math.inf if place.launched else timeout,
         warn_every=WARN_EVERY,
         stall_timeout=stall_timeout,
         nodes=",".join(map(str, place.nodes)),
-        transport=found.transport,
-        first_host=found.first_host,
+        transport=transport,
+        first_host=first_host,
     )
     if stall_timeout:
         report.show_all(joined)
