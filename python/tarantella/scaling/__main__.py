@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import os
 import re
 import shlex
@@ -11,7 +12,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from .. import _machine
 from .._job import signals
@@ -35,13 +35,6 @@ All other options are passed to the launcher (tarantella --help) in every run.
 exit codes: 0 all runs are measured, 1 a run failed, 2 invalid command line, 3 the script never calls fit"""
 
 
-class _About(NamedTuple):
-    command: str
-    machine: str  # described before the first run
-    cores: int
-    output: str
-
-
 def main(launcher: str, words: list[str]) -> int:
     """Runs the script, prints the table on stdout, writes the page and returns the exit code."""
     found = _machine.usable_cores()
@@ -52,19 +45,18 @@ def main(launcher: str, words: list[str]) -> int:
     _check(parser, options.output, others, script)
     each = options.cpus_per_rank or [max(1, len(found) // options.n[-1])]
     rows = [Row(ranks, cpus, ranks * cpus > len(found)) for cpus in each for ranks in options.n]
-    about = _About(shlex.join(["tarantella", "scaling", *words]), _described(len(found)), len(found), options.output)
+    command = shlex.join(["tarantella", "scaling", *words])
+    report = functools.partial(_report, rows, command, _described(len(found)), len(found), options.output)
     with tempfile.TemporaryDirectory(prefix="tarantella-scaling-") as folder:
         job = runs.Job(launcher, others, script, Path(folder), options.verbose, found)
-        code, message = runs.refused(job, options.n[-1])
-        if code:
-            sys.stderr.write(message)
+        if code := runs.refused(job, options.n[-1]):
             return code
         try:
             trained = _run(job, rows, options.repeat)
         except (KeyboardInterrupt, SystemExit):  # the runs so far may have taken hours
             print("stopped")
             if any(row.good for row in rows):
-                _report(rows, about)
+                report()
             raise
     if not trained:
         name = os.path.basename(script[0])
@@ -73,7 +65,7 @@ def main(launcher: str, words: list[str]) -> int:
             "model = tnt.Model(model)"
         )
         return NOTHING_MEASURED
-    return _report(rows, about)
+    return report()
 
 
 def _check(parser: argparse.ArgumentParser, output: str, others: list[str], script: list[str]) -> None:
@@ -150,8 +142,8 @@ def _run(job: runs.Job, rows: list[Row], repeats: int) -> bool:
     return True
 
 
-def _report(rows: list[Row], about: _About) -> int:
-    notes = _notes(rows, about.cores)
+def _report(rows: list[Row], command: str, machine: str, cores: int, output: str) -> int:
+    notes = _notes(rows, cores)
     print()
     print(table.text(table.HEAD, table.cells(rows)))
     if any(row.good for row in rows):
@@ -160,11 +152,11 @@ def _report(rows: list[Row], about: _About) -> int:
     print()
     print("\n".join(notes))
     try:
-        _write(about.output, page.page(rows, about.command, about.machine, notes))
+        Path(output).write_text(page.page(rows, command, machine, notes), encoding="utf-8", errors="replace")
     except OSError as error:
-        print(f"tarantella scaling: cannot write '{about.output}': {error.strerror}", file=sys.stderr)
+        print(f"tarantella scaling: cannot write '{output}': {error.strerror}", file=sys.stderr)
         return FAILED
-    print(f"page: {about.output}")
+    print(f"page: {output}")
     return FAILED if any(row.failed for row in rows) else MEASURED
 
 
@@ -188,27 +180,11 @@ def _notes(rows: list[Row], cores: int) -> list[str]:
     return [*filter(None, notes), advice.advice(rows)]
 
 
-def _write(output: str, text: str) -> None:
-    """Replaces the file atomically."""
-    part = Path(f"{output}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8", errors="replace")
-        part.replace(output)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _described(cores: int) -> str:
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    return f"{now} · {cores} core{'s' * (cores > 1)}, {_processor()} · load {os.getloadavg()[0]:.1f} at the start"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
+    model = re.search(r"^model name\s*: (.*)", _machine.text(Path("/proc/cpuinfo")), re.MULTILINE)
+    processor = model[1] if model else "unknown CPU"
+    return f"{now} · {cores} core{'s' * (cores > 1)}, {processor} · load {os.getloadavg()[0]:.1f} at the start"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .measure import BETWEEN, COMMUNICATION, INPUT, WAITING
-from .table import Row, base_of, later_speed_up, speed_up
+from .table import Row, base_of, speed_up
 
 _SAME = 0.02  # batches that differ by less count as equal: the last one of an epoch may be smaller
 _ENOUGH = 0.9  # of the ideal speed-up
@@ -76,7 +76,7 @@ def advice(rows: Sequence[Row]) -> str:
         return "advice: no run has ended well; repair the script first (--verbose shows its output)"
     row = max(good, key=lambda each: (not each.crowded, each.ranks, each.cpus))
     found, first = row.usual, base_of(row, rows) or row
-    gained = later_speed_up(row, rows) or speed_up(row, rows) or 1.0
+    gained = speed_up(row, rows, later=True) or speed_up(row, rows) or 1.0
     reached = gained / (row.ranks / first.ranks)
     losses = {kind: found.share(kind) for kind in _LIMITS}
     worst = max(losses, key=losses.__getitem__)

@@ -10,7 +10,7 @@ from html import escape
 
 from . import table
 from .measure import BETWEEN, COMMUNICATION, COMPUTE, INPUT, WAITING
-from .table import MARK, Row, base_of, later_speed_up, speed_up
+from .table import MARK, Row, base_of, speed_up
 
 _STYLE = """body { font: 15px/1.5 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }
 body { color: #222; background: #fff }
@@ -73,7 +73,7 @@ def speed_ups(rows: Sequence[Row]) -> str:
     ideals, most = _ideals(rows), max(row.ranks for row in rows)
     legend = _legend(rows, any(len(points) > 1 for points in ideals))
     begin = _LINE * len(legend) + 30
-    values = [value for row in rows for value in (speed_up(row, rows), later_speed_up(row, rows)) if value]
+    values = [value for row in rows for value in (speed_up(row, rows), speed_up(row, rows, later=True)) if value]
     top = 1.1 * max([1.0, *values, *(ideal for points in ideals for _, ideal in points)])
     right, bottom = _WIDTH - 10, begin + _HEIGHT - _BOTTOM
 
@@ -101,8 +101,8 @@ def speed_ups(rows: Sequence[Row]) -> str:
         parts.append(_path([(x(ranks), y(ideal)) for ranks, ideal in points], "#222", dashed=True))
     for cpus, colour in _colours(rows).items():
         mine = [row for row in rows if row.cpus == cpus]
-        for measure, faint in ((later_speed_up, True), (speed_up, False)):
-            found = [(row, value) for row in mine if (value := measure(row, rows)) is not None]
+        for faint in (True, False):
+            found = [(row, value) for row in mine if (value := speed_up(row, rows, later=faint)) is not None]
             line = [(x(row.ranks), y(value)) for row, value in found if not row.crowded]
             parts.append(_path(line, colour, faint=faint))
             for row, value in found:

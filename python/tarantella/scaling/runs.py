@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,8 +100,12 @@ def last_error(lines: list[str], code: int) -> str:
     return (of_script or of_ranks or messages or ["no output"])[-1][:_LONGEST]
 
 
-def refused(job: Job, ranks: int) -> tuple[int, str]:
-    """Lets the launcher check its options and the script. Returns its exit code, 0 if valid, and its message."""
+def refused(job: Job, ranks: int) -> int:
+    """Lets the launcher check its options and the script. Returns its exit code, 0 if they are valid."""
     command = job.command(ranks, "--dry-run")
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    return done.returncode, done.stderr
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, check=False
+    )
+    if done.returncode:
+        sys.stderr.write(done.stderr.decode(errors="replace"))
+    return done.returncode

@@ -57,24 +57,19 @@ def base_of(row: Row, rows: Sequence[Row]) -> Row | None:
     return min(same, key=lambda each: (each.crowded, each.ranks)) if same else None
 
 
-def speed_up(row: Row, rows: Sequence[Row]) -> float | None:
-    """The speed of a row divided by that of its base, in rows a second, or by time if the rows are not known."""
+def speed_up(row: Row, rows: Sequence[Row], later: bool = False) -> float | None:
+    """The speed of a row divided by that of its base, in rows a second, or by time if the rows are not known.
+
+    With `later`, without the first epoch.
+    """
     base = base_of(row, rows)
     if base is None or not row.good:
         return None
-    return base.fit / row.fit * _work(row.usual.rows, base.usual.rows)
-
-
-def later_speed_up(row: Row, rows: Sequence[Row]) -> float | None:
-    """The same without the first epoch."""
-    base = base_of(row, rows)
-    if base is None or not row.good or row.later is None or base.later is None:
+    times = (base.later, row.later) if later else (base.fit, row.fit)
+    work = (row.usual.later_rows, base.usual.later_rows) if later else (row.usual.rows, base.usual.rows)
+    if times[0] is None or times[1] is None:
         return None
-    return base.later / row.later * _work(row.usual.later_rows, base.usual.later_rows)
-
-
-def _work(mine: float | None, other: float | None) -> float:
-    return mine / other if mine and other else 1.0
+    return times[0] / times[1] * (work[0] / work[1] if work[0] and work[1] else 1.0)
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
@@ -87,7 +82,7 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
         elif row.good:
             times = [each.fit for each in row.good]
             line += [_number(value, 2) for value in (row.fit, min(times), max(times), row.usual.first, row.later)]
-            line += [_number(value, 2) for value in (speed_up(row, rows), later_speed_up(row, rows))]
+            line += [_number(value, 2) for value in (speed_up(row, rows), speed_up(row, rows, later=True))]
             line.append(_number(100 * row.usual.share(COMPUTE), 0))
         else:
             line.append("not run")

@@ -229,7 +229,7 @@ def test_the_table_has_speed_ups_marks_and_failures():
 def test_the_speed_up_of_runs_with_more_rows_compares_rows_a_second():
     rows = [row(1, figures(10)), row(2, figures(10, 2, rows=1900, batch=100))]
     assert table.speed_up(rows[1], rows) == pytest.approx(1.9)
-    assert table.later_speed_up(rows[1], rows) == pytest.approx(1.9)
+    assert table.speed_up(rows[1], rows, later=True) == pytest.approx(1.9)
     assert "rows a second" in advice.work(rows)
 
 
@@ -377,7 +377,7 @@ def run_made(monkeypatch, tmp_path, results, *words):
         return results[ranks]
 
     monkeypatch.setattr(runs, "run", run)
-    monkeypatch.setattr(runs, "refused", lambda job, ranks: (0, ""))
+    monkeypatch.setattr(runs, "refused", lambda job, ranks: 0)
     monkeypatch.setattr(_machine, "usable_cores", lambda: [[0], [1]])
     monkeypatch.chdir(tmp_path)
     return command.main("tarantella", [*words, "--", "script.py"]), made
