@@ -5,7 +5,7 @@ Those of `examine` run in one process. `keep_results` and `compare_results` comp
 
 from __future__ import annotations
 
-import json
+import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,12 +171,11 @@ def loss_name(model: Any) -> str:
 def keep_results(path: Path, model: Any, data: Any) -> None:
     """Stores a batch and the results of all layers. Stores nothing if the model fails on the batch."""
     try:
-        leaves = [_storable(leaf) for leaf in tree.flatten(data) if leaf is not None]
-        titles, sketches = _computed(model, data)
+        leaves = [np.asarray(leaf) for leaf in tree.flatten(data) if leaf is not None]
+        results = _computed(model, data)
     except Exception:  # examine reports the error
         return
-    arrays = {f"leaf{i}": each for i, each in enumerate(leaves)} | {f"sketch{i}": s for i, s in enumerate(sketches)}
-    np.savez(path, titles=np.array(json.dumps(titles)), **arrays)
+    path.write_bytes(pickle.dumps((leaves, *results)))
 
 
 def compare_results(path: Path, model: Any, data: Any) -> list[Finding]:
@@ -186,10 +185,8 @@ def compare_results(path: Path, model: Any, data: Any) -> list[Finding]:
     """
     if not path.exists():
         return []
-    with np.load(path) as stored:
-        leaves = iter([stored[name] for name in stored.files if name.startswith("leaf")])
-        sketches = [stored[name] for name in stored.files if name.startswith("sketch")]
-        expected = json.loads(str(stored["titles"]))
+    stored, expected, sketches = pickle.loads(path.read_bytes())
+    leaves = iter(stored)
     batch = tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(next(leaves)), data)
     try:
         titles, found = _computed(model, batch)
@@ -223,8 +220,3 @@ def _sketch(values: list[Any]) -> Any:
 def _near(one: Any, other: Any) -> bool:
     apart = np.linalg.norm(one - other) if one.shape == other.shape else np.inf
     return not apart > SAME * np.linalg.norm(one)
-
-
-def _storable(leaf: Any) -> Any:
-    value = np.asarray(leaf)
-    return value.astype(bytes) if value.dtype == object else value

@@ -9,6 +9,7 @@ import functools
 import json
 import logging
 import os
+import pickle
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -183,7 +184,7 @@ class Watch:
         if model not in self.models:
             self.known += 1
             self.models[model] = self.known
-            self._same_start(model, Path(self.plan["initial"]) / f"{self.known}.npz")
+            self._same_start(model, Path(self.plan["initial"]) / f"{self.known}.pickle")
         self.rows[model].take()
         self._write(model)
 
@@ -221,13 +222,12 @@ class Watch:
                 examine.switch_off(layer)
         variables = [v for v in model.variables if not private.is_seed(v)]
         if path.exists():
-            with np.load(path) as stored:
-                values = [stored[name] for name in stored.files]
+            values = pickle.loads(path.read_bytes())
             if [v.shape for v in values] == [tuple(v.shape) for v in variables]:
                 for variable, value in zip(variables, values, strict=True):
                     variable.assign(value)
         elif self.size == 1:
-            np.savez(path, *[_storable(v) for v in variables])
+            path.write_bytes(pickle.dumps([np.asarray(v) for v in variables]))
 
     def _label(self) -> str:
         number = self.calls[self.method]
@@ -281,8 +281,3 @@ def _as_tensor(leaf: Any) -> Any:
 def _precision(model: Any) -> str:
     kinds = {v.dtype for v in model.trainable_variables} | {layer.compute_dtype for layer in private.every_layer(model)}
     return next((kind for kind in _PRECISIONS if kind in kinds), "float32")
-
-
-def _storable(variable: Any) -> Any:
-    value = np.asarray(variable)
-    return value.astype(np.float32) if value.dtype.kind == "V" else value  # bfloat16 is not a NumPy type

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+import pickle
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 _WHOLE = 4096  # weights up to this size are stored completely
 _BUCKETS = 1024
 _CHUNK = _BUCKETS * 1024
-_ARRAYS = ("sketches", "samples")
 
 WARNINGS = "warnings.txt"  # the warnings of Tarantella, one per line
 
@@ -69,18 +68,9 @@ def sketch(value: NDArray[Any]) -> NDArray[np.float64]:
 
 def write(folder: Path, rank: int, number: int, observation: Observation) -> None:
     """Stores an observation as the `number`-th of its rank."""
-    facts = asdict(observation)
-    arrays = {f"{name}{i}": value for name in _ARRAYS for i, value in enumerate(facts.pop(name))}
-    np.savez(folder / f"{rank}.{number:06d}.npz", facts=np.array(json.dumps(facts)), **arrays)
+    (folder / f"{rank}.{number:06d}.pickle").write_bytes(pickle.dumps(observation))
 
 
 def read(folder: Path, rank: int) -> list[Observation]:
     """The observations of a rank, in order."""
-    found = []
-    for path in sorted(folder.glob(f"{rank}.*.npz")):
-        with np.load(path) as stored:
-            facts: dict[str, Any] = json.loads(str(stored["facts"]))
-            for name in _ARRAYS:
-                facts[name] = [stored[f"{name}{i}"] for i in range(len(facts["names"]))]
-        found.append(Observation(**facts))
-    return found
+    return [pickle.loads(path.read_bytes()) for path in sorted(folder.glob(f"{rank}.*.pickle"))]

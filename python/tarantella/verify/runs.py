@@ -65,7 +65,7 @@ def run(job: Job, name: str, ranks: int, why: str, **plan: Any) -> Run:
     """Runs the script to its end or to its last step. `plan` is passed to the observer in the script."""
     folder = job.folder / name
     folder.mkdir()
-    plan = {"steps": job.steps, "initial": str(job.folder), "kept": str(job.folder / "kept.npz"), **plan}
+    plan = {"steps": job.steps, "initial": str(job.folder), "kept": str(job.folder / "kept.pickle"), **plan}
     (folder / "plan.json").write_text(json.dumps(plan))
     what = "one process" if ranks == 1 else f"{ranks} ranks"
     print(f"verify: {what}: {why}", flush=True)
