@@ -225,11 +225,12 @@ def check_versions(context: Context, nodes: tuple[int, ...]) -> None:
         received[at : at + _LONGEST_VERSIONS].decode(errors="replace").split()
         for at in range(0, len(received), _LONGEST_VERSIONS)
     ]
-    firsts = [ranks[sum(nodes[:node])] for node in range(len(nodes))]
-    if len({words[1] for words in ranks}) > 1:
-        packages = _version_difference("tarantella", [(host, own) for host, own, *_ in firsts])
-        raise RuntimeError(f"the machines have different versions of {packages}; install one version on all of them")
-    if different := version_differences(firsts):
+    different = version_differences([ranks[sum(nodes[:node])] for node in range(len(nodes))])
+    if different and different[0].startswith("tarantella: "):
+        raise RuntimeError(
+            f"the machines have different versions of {different[0]}; install one version on all of them"
+        )
+    if different:
         logger.warning(
             "the machines have different versions of %s; results may differ between ranks, or a call may fail on some "
             "of them only; install the same versions on all machines",
@@ -238,21 +239,18 @@ def check_versions(context: Context, nodes: tuple[int, ...]) -> None:
 
 
 def version_differences(machines: list[list[str]]) -> list[str]:
-    """Describes each framework that differs between machines in its minor version.
+    """Describes each package that differs between machines, as in "Keras: 3.15.1 on node1; 3.10.0 on node2, node3".
 
-    A machine is a list: its host, the version of the package, and those of Python and the frameworks.
+    A machine is a list: its host, and the versions of this package, Python and the frameworks. Of the others than this
+    package, only minor versions count.
     """
     found = []
-    for at, name in enumerate(("Python", *_FRAMEWORKS), 2):
-        known = [(machine[0], machine[at]) for machine in machines if machine[at] != _UNKNOWN]
-        if len({tuple(words.split(".")[:2]) for _, words in known}) > 1:
-            found.append(_version_difference(name, known))
+    for at, name in enumerate(("tarantella", "Python", *_FRAMEWORKS), 1):
+        hosts: dict[str, list[str]] = {}
+        for machine in machines:
+            if machine[at] != _UNKNOWN:
+                hosts.setdefault(machine[at], []).append(machine[0])
+        if len({tuple(number.split(".")[: None if at == 1 else 2]) for number in hosts}) > 1:
+            listed = "; ".join(f"{number} on {abbreviated(names, most=4)}" for number, names in hosts.items())
+            found.append(f"{name}: {listed}")
     return found
-
-
-def _version_difference(name: str, machines: list[tuple[str, str]]) -> str:
-    """Lists the machines by version: "Keras: 3.15.1 on node1; 3.10.0 on node2, node3"."""
-    hosts: dict[str, list[str]] = {}
-    for host, number in machines:
-        hosts.setdefault(number, []).append(host)
-    return f"{name}: " + "; ".join(f"{number} on {abbreviated(names, most=4)}" for number, names in hosts.items())
