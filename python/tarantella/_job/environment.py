@@ -12,7 +12,7 @@ import hashlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from . import launch_environment
 from .launch_environment import Layout
@@ -185,24 +185,13 @@ def _claims_rank(place: str) -> bool:
     own = os.getpid()
     rank = os.environ.get("TNT_RANK_PID")
     if rank is None:
-        bound = (each for each in _ancestors() if _is_bound(place, each))
+        bound = (each for each in launch_environment.ancestors() if _is_bound(place, each))
         rank = str(os.getppid() if is_worker() else next(bound, own))
     os.environ["TNT_RANK_PID"] = rank or str(own)
     if os.environ["TNT_RANK_PID"] != str(own):
         return False
     _bind(place, own)
     return True
-
-
-def _ancestors() -> Iterator[int]:
-    """The ids of the ancestors of this process, nearest first."""
-    process = os.getppid()
-    while process > 1:
-        yield process
-        try:
-            process = launch_environment.parent_of(process)
-        except (OSError, ValueError, IndexError):
-            return
 
 
 def _name(place: str, process: int) -> bytes:
@@ -223,13 +212,9 @@ def _bind(place: str, process: int) -> None:
 
 def _is_bound(place: str, process: int) -> bool:
     socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
-    try:
-        socket.connect(_name(place, process))
-    except OSError:
-        return False
-    finally:
-        socket.close()
-    return True
+    error = socket.connect_ex(_name(place, process))
+    socket.close()
+    return error == 0
 
 
 def is_worker() -> bool:

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 _Variables = Mapping[str, str]
@@ -144,24 +144,28 @@ def _starting_process(variable: str, value: str) -> str:
     """
     entry = f"{variable}={value}".encode()
     process = os.getppid()
-    while process > 1:
+    for process in ancestors():
         try:
-            parent = parent_of(process)
             with open(f"/proc/{process}/environ", "rb") as variables:
                 if entry not in variables.read().split(b"\0"):
                     break
         except OSError:  # of another user, as daemons of batch systems are
             break
-        process = parent
     try:
         return f"{process} {_status(process)[19].decode()}"  # the start time
     except (OSError, IndexError):
         return f"{process} "
 
 
-def parent_of(process: int) -> int:
-    """Raises OSError if there is no such process."""
-    return int(_status(process)[1])
+def ancestors() -> Iterator[int]:
+    """The ids of the ancestors of this process, nearest first."""
+    process = os.getppid()
+    while process > 0:
+        yield process
+        try:
+            process = int(_status(process)[1])
+        except (OSError, ValueError, IndexError):
+            return
 
 
 def _status(process: int) -> list[bytes]:
