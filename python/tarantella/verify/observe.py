@@ -23,7 +23,7 @@ from .._backend.steps import in_fresh_thread
 from .._job import log
 from .._job.environment import layout
 from ..data import tf_data
-from ..data.rows import MicroBatch, has_rows
+from ..data.rows import has_rows
 from ..keras import fit, hooks, model_state, private, start, takeover
 from ..keras.step.step import current_step
 from . import examine, record
