@@ -152,12 +152,22 @@ def _report(rows: list[Row], command: str, machine: str, cores: int, output: str
     print()
     print("\n".join(notes))
     try:
-        Path(output).write_text(page.page(rows, command, machine, notes), encoding="utf-8", errors="replace")
+        _write(output, page.page(rows, command, machine, notes))
     except OSError as error:
         print(f"tarantella scaling: cannot write '{output}': {error.strerror}", file=sys.stderr)
         return FAILED
     print(f"page: {output}")
     return FAILED if any(row.failed for row in rows) else MEASURED
+
+
+def _write(output: str, text: str) -> None:
+    """Replaces the file atomically."""
+    part = Path(f"{output}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8", errors="replace")
+        part.replace(output)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _notes(rows: list[Row], cores: int) -> list[str]:
