@@ -65,7 +65,7 @@ _CALLS = (
     "keras/limitations",
 )
 # What a user calls, and what these calls share.
-_TOP = ("keras/call_data", "keras/custom_loops", "keras/fit", "keras/start", "keras/takeover")
+_TOP = ("keras/call_data", "keras/custom_loops", "keras/fit", "keras/start", "keras/patches")
 PYTHON: dict[str, tuple[str, ...]] = {
     "_version": (),
     "_installed": (),

@@ -21,7 +21,7 @@ import numpy as np
 from .._exchange import short_name_of
 from .._job import runtime
 from . import plans
-from .steps import Hook, RunStep, Step, TrainedModel, Undo
+from .steps import Hook, Rollback, RunStep, Step, TrainedModel
 
 # Counters and weights are of 64 bits where JAX has them, and of 32 by default.
 warnings.filterwarnings("ignore", "Explicitly requested dtype (int|float)64 requested", UserWarning)
@@ -50,7 +50,7 @@ def _step(model: Any, run: RunStep, kind: str, original: Callable[..., Any]) -> 
     def step(state: Any, batch: Any) -> Any:
         after: list[Any] = []
 
-        def call(data: Any, undo: Undo | None = None) -> Any:
+        def call(data: Any, undo: Rollback | None = None) -> Any:
             logs, changed = original(state, data)
             after.append(changed if undo is None else _undone(model, undo, state, changed))
             return logs
@@ -64,7 +64,7 @@ def _step(model: Any, run: RunStep, kind: str, original: Callable[..., Any]) -> 
     return step
 
 
-def _undone(model: Any, undo: Undo, before: Any, after: Any) -> Any:
+def _undone(model: Any, undo: Rollback, before: Any, after: Any) -> Any:
     """The state after a step, where the condition holds that before it."""
     places = {id(v) for v in (*undo.variables, *undo.if_local)} - {id(v) for v in undo.exempt()}
     of_optimizer: list[Any] = [[]] if len(after) == 4 else []  # in a step that trains

@@ -17,7 +17,7 @@ KerasStep = Callable[..., Any]
 RunStep = Callable[[str, Any, KerasStep], Any]
 
 
-class Undo(NamedTuple):
+class Rollback(NamedTuple):
     """A step to be undone where a condition, a scalar bool, holds: there this rank has no rows of its own."""
 
     condition: Any
@@ -35,7 +35,7 @@ class Step(Protocol):
     is_eager: bool  # whether it runs at once, and is not traced
     is_sum: bool  # whether the ranks' losses add up; they are means otherwise
     static_rows: tuple[int, ...]  # the numbers of rows of the parts of its batch, as far as they are known
-    trace_key: object  # the same for steps that can share the functions that are traced in them
+    trace_cache_key: object  # the same for steps that can share the functions that are traced in them
 
     @property
     def is_empty(self) -> Any:
@@ -70,7 +70,7 @@ class TrainedModel(Protocol):
     def optimizer_counts(self) -> list[Any]:
         """The variables that count the updates of its optimizers."""
 
-    def alias_owner(self, variables: Sequence[Any]) -> Any:
+    def zero_copy_optimizer(self, variables: Sequence[Any]) -> Any:
         """The optimizer that applies gradients as Keras does and keeps none, None if there is none."""
 
 

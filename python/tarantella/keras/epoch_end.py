@@ -107,7 +107,7 @@ def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
 def combined(model: Any, trains: bool, logs: dict[str, Any]) -> dict[str, Any]:
     """The logs that one process would return. The metrics must hold the combined states. Collective."""
     steps = model_state.of(model).logs[trains]
-    results = [source.result() for source in tree.flatten(steps.sources)]
+    results = [source.result() for source in tree.flatten(steps.metrics_of_logs)]
     others = [i for i, result in enumerate(results) if result is None]
     for i, value in zip(others, _averaged(steps, logs, others), strict=True):
         results[i] = value
@@ -166,7 +166,7 @@ def average_layer_state(model: Any) -> None:
     They are the moving statistics of BatchNormalization, and variables that user-defined layers assign: a running
     mean, a codebook. Weights of other dtypes are not changed. States of random generators differ on purpose.
     """
-    progress = model_state.known(model)
+    progress = model_state.get(model)
     if progress is not None:
         progress.stepped_since_sync = False
     average_of(model, replicas.differing(model.non_trainable_weights))

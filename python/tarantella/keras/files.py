@@ -79,7 +79,7 @@ def _writer(method: str, original: Callable[..., Any]) -> Callable[..., Any]:
         by_all, wrapped = written.is_by_every_rank(), getattr(model, "_tarantella_model", None)
         if wrapped is not None:  # a tarantella.Model that was passed to a function of Keras
             return together(method, filepath, lambda: save(wrapped, filepath, *args, **options), by_all)
-        known = model_state.known(model)
+        known = model_state.get(model)
         if not by_all and not (known and known.saved_by_master):
             return original(model, filepath, *args, **options)
         return written.by_master(filepath, lambda: write(model, filepath, *args, **options))

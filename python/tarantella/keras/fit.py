@@ -1,7 +1,7 @@
 """fit, evaluate, predict: several ranks check their arguments, start equal, and run Keras's own loop, or one batch.
 
 With one rank it is plain Keras, and micro batch sizes become batch sizes. Each function takes the model, Keras's own
-method, its arguments, and our options (see `takeover`). `install` puts them in the place of Keras's methods.
+method, its arguments, and our options (see `patches`). `install` puts them in the place of Keras's methods.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .._job.log import abbreviated
 from ..data import tf_data
 from ..data.adapter import ShardedAdapter
 from ..data.input import DataArguments, DistributedInput, checked_input, distribute, uses_pipelines, with_batch_size
-from . import call_data, epoch_end, files, hooks, limitations, model_state, private, replicas, start, takeover, written
+from . import call_data, epoch_end, files, hooks, limitations, model_state, patches, private, replicas, start, written
 from .callbacks import internal, placement
 
 _Method = Callable[..., Any]
@@ -52,7 +52,7 @@ def fit(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]
             data, validation = call_data.split(data, validation, split)
     if runtime.get_size() > 1:
         return _fit_together(model, method, data, validation, users, **given)
-    takeover.hook_for_timeline(model)
+    patches.hook_for_timeline(model)
     data = with_batch_size(data, model)
     if validation.x is not None:
         validation = with_batch_size(validation, model)
@@ -86,7 +86,9 @@ def _fit_together(
     given = [data] if validation.x is None else [data, validation]
     parts = distribute("fit", given, model, _settings(options))
     start.synchronize(model, "train", parts)
-    rank_callbacks = internal.with_reporting([replicas.BeforeSteps(model), *placement.arrange(model, callbacks)])
+    rank_callbacks = internal.with_reporting(
+        [replicas.CompareWeights(model), *placement.callbacks_of_rank(model, callbacks)]
+    )
     limitations.warn(model)
     explained = limitations.explaining_row_errors(model, "train", parts[0])
     of_validation = parts[1] if parts[1:] else None
@@ -130,21 +132,21 @@ def _run_keras_fit(
 
 def evaluate(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, Any]) -> Any:
     """`keras.Model.evaluate`: the numbers of all rows, on every rank."""
-    batches = takeover.validation_batches(model, given)
+    batches = patches.validation_batches(model, given)
     if batches is not None:
         with model_state.during(model, model_state.Call(trains=False)):
             return method(batches, **given)
     data = call_data.of_call("evaluation data", given, ours)
     if runtime.get_size() == 1:
         data = with_batch_size(data, model)
-        takeover.hook_for_timeline(model)
+        patches.hook_for_timeline(model)
         return method(data.x, data.y, data.batch_size, sample_weight=data.sample_weight, steps=data.steps, **given)
     start.check_compiled(model, "evaluate")
     (part,) = distribute("evaluate", [data], model, _settings({"steps": data.steps}))
     start.synchronize(model, "test", [part])
     limitations.no_xla_where_impossible(model, "test")
     if not ours.get("validates", False):  # else they are those of the fit around, which has placed them
-        given["callbacks"] = placement.arrange(model, given["callbacks"])
+        given["callbacks"] = placement.callbacks_of_rank(model, given["callbacks"])
     given |= {"verbose": _verbose(given["verbose"]), "steps": data.steps}
     explained = limitations.explaining_row_errors(model, "test", part)
     during = model_state.during(model, model_state.Call(trains=False))
@@ -160,7 +162,7 @@ def predict(model: Any, method: _Method, given: dict[str, Any], ours: dict[str, 
     data = call_data.of_call("data to predict", given, ours, ("x", "batch_size"))
     if runtime.get_size() == 1 or not data.distributed:
         data = with_batch_size(replace(data, distributed=False), model)
-        takeover.hook_for_timeline(model)
+        patches.hook_for_timeline(model)
         return method(data.x, data.batch_size, steps=data.steps, **given)
     if data.is_of_own_files:
         raise ValueError(
@@ -262,7 +264,7 @@ def install() -> None:
     private names are not as they must be.
     """
     files.hook_writers()
-    takeover.hook_methods(
+    patches.hook_methods(
         {
             "fit": fit,
             "evaluate": evaluate,

@@ -14,7 +14,7 @@ from .._job.log import abbreviated
 from ..data.input import DistributedInput
 from ..data.rows import rows_of_rank
 from . import hooks, model_state, private, replicas
-from .step import across_rows
+from .step import batch_dependent
 from .step.step import declared_reduction
 
 
@@ -28,7 +28,7 @@ def warn(model: Any) -> None:
             "normalizes all rows together"
         )
     own_loss = [name for name in ("compute_loss", "train_step") if is_overridden(model, name)]
-    if across_rows.loss_uses(model):
+    if batch_dependent.loss_uses(model):
         own_loss.remove("compute_loss")
     if own_loss and not declared_reduction(model):
         log.warn_once(
@@ -78,7 +78,7 @@ def no_xla_where_impossible(model: Any, *kinds: str) -> None:
     layers = private.every_layer(model)
     sparse = [each.name for each in layers if isinstance(each, keras.layers.Embedding) and each.trainable_weights]
     reason = backend.why_not_compiled()
-    functions = ["compute_loss"] * bool(across_rows.loss_uses(model)) + across_rows.computed_on_all_rows(model)
+    functions = ["compute_loss"] * bool(batch_dependent.loss_uses(model)) + batch_dependent.computed_on_all_rows(model)
     if not reason and functions:
         reason = f"the rows of all ranks for {', '.join(functions)}, which tnt_reduction = 'mean' or 'sum' would save"
     if not reason and sparse and "train" in kinds:

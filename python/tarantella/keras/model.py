@@ -10,7 +10,7 @@ from .._backend import load as load_backend
 from .._job import runtime
 from .._job.environment import prints_output
 from ..compat import ParallelStrategy, check_strategy, to_yaml
-from . import call_data, files, fit, takeover
+from . import call_data, files, fit, patches
 from .wrapper import Wrapper, merged_signature
 
 
@@ -46,7 +46,7 @@ class Model(Wrapper):
         runtime.init()
         if runtime.get_size() > 1:
             load_backend()
-            takeover.check_strategy(self._tarantella_model)
+            patches.check_strategy(self._tarantella_model)
         fit.install()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,7 +96,7 @@ class Model(Wrapper):
         )
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], **ours: Any) -> Any:
-        return takeover.call(self._tarantella_model, name, args, kwargs, **ours)
+        return patches.call(self._tarantella_model, name, args, kwargs, **ours)
 
     def evaluate(
         self, *args: Any, tnt_micro_batch_size: int | None = None, tnt_distribute_dataset: bool = True, **kwargs: Any
@@ -272,7 +272,7 @@ class Model(Wrapper):
             return Model(kind.from_config(config))
 
 
-for _name in takeover.METHODS:
+for _name in patches.METHODS:
     getattr(Model, _name).__signature__ = merged_signature(getattr(keras.Model, _name), getattr(Model, _name))
 
 

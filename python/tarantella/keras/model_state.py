@@ -59,7 +59,7 @@ class Logs:
 
     def __init__(self) -> None:
         self.rows = counter()  # of this rank, in the latest step
-        self.sources: Any = None  # of its logs, in their structure
+        self.metrics_of_logs: Any = None  # of its logs, in their structure
 
 
 class ModelState:
@@ -91,7 +91,7 @@ class ModelState:
         # predict_on_batch start from the master's weights, and in train_on_batch `replicas` finds those trained.
         # By kind of step on single batches, for which ranks were made equal: the loss tracker at that time.
         self.equal_for: dict[str, Any] = {}
-        # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.across_rows`.
+        # The loss tracker at that time, and what a user's compute_loss uses of all rows: see `step.batch_dependent`.
         self.compute_loss_uses: tuple[Any, tuple[str, ...]] = (None, ())
         # By whether steps train: those whose first batch is still to be looked at, or shall be at the next epoch; what
         # calls the model for it; why that failed. And the loss tracker for which they hold.
@@ -102,14 +102,14 @@ class ModelState:
         self.single_batches = 0  # trained on
 
         # The next function of training steps, as after `compile`.
-        self.known_as_summed: dict[int, Any] = {}  # by `_backend.steps.key`: 1 for those that tapes have summed in it
+        self.already_summed: dict[int, Any] = {}  # by `_backend.steps.key`: 1 for those that tapes have summed in it
 
         # The end of the model, as what follows.
-        self.trace_key = object()  # tells the user's functions that are traced in its steps from others
+        self.trace_cache_key = object()  # tells the user's functions that are traced in its steps from others
         self.summed: set[int] = set()  # variables, by `_backend.steps.key`, that tapes have summed in any step
         # Of a step with a user's code that runs: this rank's rows, those of all ranks, whether this rank's row is a
         # copy, how many steps this call has begun. A function of the user's is traced once for several traces of it.
-        self.step_state = counter(4)
+        self.step_metadata = counter(4)
         self.plan_owners: list[PlanOwner] = []  # by the number of a call for the same variables in a trace
         self.end_owner = PlanOwner()
         # By name, and the types of the rows: whether these are gathered, which all ranks know alike.
@@ -129,7 +129,7 @@ class ModelState:
         self.weight_check_interval = weight_check_interval()
         self.data_fingerprint.assign(0)
         self.nan_labels.assign(0)
-        self.step_state.assign([0] * 4)
+        self.step_metadata.assign([0] * 4)
         self.completed = -1
         self.try_again()
 
@@ -170,8 +170,8 @@ class ModelState:
 
     def note_summed(self, variables: set[int]) -> None:
         """Notes those that tapes have summed in a trace, once it ends."""
-        for key in variables & self.known_as_summed.keys():
-            in_fresh_thread(functools.partial(self.known_as_summed[key].assign, 1))
+        for key in variables & self.already_summed.keys():
+            in_fresh_thread(functools.partial(self.already_summed[key].assign, 1))
 
 
 _known: weakref.WeakKeyDictionary[Any, ModelState] = weakref.WeakKeyDictionary()
@@ -186,7 +186,7 @@ def of(model: Any) -> ModelState:
     return _known[model]
 
 
-def known(model: Any) -> ModelState | None:
+def get(model: Any) -> ModelState | None:
     """As `of`, None for a model that ranks have not trained or evaluated together."""
     return _known.get(model)
 

@@ -175,7 +175,7 @@ def before_step(model: Any) -> None:
     found.stepped_since_sync = True
 
 
-class BeforeSteps(keras.callbacks.Callback):
+class CompareWeights(keras.callbacks.Callback):
     """Compares weights before steps. Not after them: Keras may run on_train_batch_end in another thread."""
 
     def __init__(self, model: Any) -> None:

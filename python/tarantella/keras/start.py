@@ -17,8 +17,8 @@ from .._backend import backend
 from .._job import timeline
 from ..data.input import DistributedInput, check_equal
 from ..data.rows import MicroBatch, PredictBatch, has_rows
-from . import epoch_end, hooks, limitations, model_state, private, replicas, takeover
-from .step import across_rows
+from . import epoch_end, hooks, limitations, model_state, patches, private, replicas
+from .step import batch_dependent
 
 
 @timeline.part("start")
@@ -44,10 +44,10 @@ def _synchronize(model: Any, spec: Any, kind: str, rows: int | None) -> None:
     build(model, spec.data, kind, with_metrics=undoes)
     replicas.check_alike(model, optimizers=kind == "train")
     from_master(model, replicas.variables(model, optimizers=kind == "train"))
-    takeover.hook_model(model)
+    patches.hook_model(model)
     model_state.of(model).start()
     if kind != "predict":
-        across_rows.try_out_loss(model, spec.data, rows)
+        batch_dependent.try_out_loss(model, spec.data, rows)
 
 
 @timeline.part("send weights of the master")

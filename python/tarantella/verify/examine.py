@@ -15,7 +15,7 @@ from keras import tree
 
 from .._backend import backend
 from ..keras import hooks, private
-from ..keras.step import across_rows, first_batch, trial
+from ..keras.step import batch_dependent, first_batch, trial
 from ..keras.step.step import name_of
 from . import record
 
@@ -98,12 +98,12 @@ def _layers_and_what_they_add(model: Any, x: Any, rows: int) -> list[Finding]:
             every, dict.fromkeys(found.batch_dependent, "coupled") | dict.fromkeys(found.random, "random")
         )
         kinds |= {i: kind for i, kind in new.items() if i not in off}
-        more = {i for i in new if across_rows.switchable(every[i])} - off
+        more = {i for i in new if batch_dependent.switchable(every[i])} - off
         if not more:
             break
         off |= more
     findings = [
-        Finding(kind, first_batch.title(every[i]), every[i].name if across_rows.switchable(every[i]) else "")
+        Finding(kind, first_batch.title(every[i]), every[i].name if batch_dependent.switchable(every[i]) else "")
         for i, kind in sorted(kinds.items())
     ]
     for (layer, _), figures in found.added.items():
@@ -122,9 +122,9 @@ def _acts(layer: Any) -> bool:
     return getattr(layer, "rate", 1) != 0 and not getattr(layer, "synchronized", False)
 
 
-def _of_loss(name: str, figures: trial.Figures, sums: bool = False) -> list[Finding]:
-    kinds = {trial.Verdict.NEITHER: "coupled loss"} | ({trial.Verdict.SUM: "sum"} if sums else {})
-    return [Finding(kinds[figures.verdict()], name)] if figures.verdict() in kinds else []
+def _of_loss(name: str, figures: trial.LossValues, sums: bool = False) -> list[Finding]:
+    kinds = {trial.LossReduction.NEITHER: "coupled loss"} | ({trial.LossReduction.SUM: "sum"} if sums else {})
+    return [Finding(kinds[figures.reduction()], name)] if figures.reduction() in kinds else []
 
 
 def _compiled_loss(model: Any, batch: Any, rows: int, training: bool) -> list[Finding]:
@@ -132,7 +132,7 @@ def _compiled_loss(model: Any, batch: Any, rows: int, training: bool) -> list[Fi
     half = rows // 2
     parts = [batch, *(backend.rows(batch, [each], rows) for each in ((0, half), (half, rows)))]
     whole, first, second = (float(terms(model, part, training)[0]) for part in parts)
-    return _of_loss(loss_name(model), trial.Figures(whole, whole, (first, second), (half, rows - half)), sums=True)
+    return _of_loss(loss_name(model), trial.LossValues(whole, whole, (first, second), (half, rows - half)), sums=True)
 
 
 def _no_gradients(model: Any, batch: Any) -> list[Finding]:
@@ -149,8 +149,8 @@ def _no_gradients(model: Any, batch: Any) -> list[Finding]:
 
 def switch_off(layer: Any) -> None:
     """Puts a layer into inference mode for the rest of this process."""
-    if across_rows.switchable(layer):
-        hooks.hook(layer, "call", across_rows.as_in_inference)
+    if batch_dependent.switchable(layer):
+        hooks.hook(layer, "call", batch_dependent.as_in_inference)
 
 
 def terms(model: Any, batch: Any, training: bool) -> list[Any]:

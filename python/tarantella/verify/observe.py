@@ -24,7 +24,7 @@ from .._job import log
 from .._job.environment import layout
 from ..data import tf_data
 from ..data.rows import has_rows
-from ..keras import fit, hooks, model_state, private, start, takeover
+from ..keras import fit, hooks, model_state, patches, private, start
 from ..keras.step.step import current_step
 from . import examine, record
 
@@ -54,10 +54,10 @@ def install(wrapper: type) -> None:
         watch.data(self.keras_model)
 
     kind.__init__ = init
-    takeover.REPLACEMENTS.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(fit.train_on_batch, watch))
+    patches.REPLACEMENTS.update(fit=_fit(fit.fit, watch), train_on_batch=_train_on_batch(fit.train_on_batch, watch))
 
 
-def _fit(original: takeover.Replacement, watch: Watch) -> takeover.Replacement:
+def _fit(original: patches.Replacement, watch: Watch) -> patches.Replacement:
     def fit(model: Any, method: Callable[..., Any], given: dict[str, Any], ours: dict[str, Any]) -> Any:
         callbacks, own = given["callbacks"], _Callback(watch, model)
         if isinstance(callbacks, keras.callbacks.CallbackList):  # the user may pass the same list to fit again
@@ -70,7 +70,7 @@ def _fit(original: takeover.Replacement, watch: Watch) -> takeover.Replacement:
     return fit
 
 
-def _train_on_batch(original: takeover.Replacement, watch: Watch) -> takeover.Replacement:
+def _train_on_batch(original: patches.Replacement, watch: Watch) -> patches.Replacement:
     def train_on_batch(model: Any, method: Callable[..., Any], given: dict[str, Any], ours: dict[str, Any]) -> Any:
         watch.call("train_on_batch", model)
         if model.built and model not in watch.models:

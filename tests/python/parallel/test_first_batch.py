@@ -141,5 +141,5 @@ def test_a_trial_reads_no_batch_and_calls_layers_as_in_one_more_trace(scripts: A
         assert ended.out.count("read 12 steps 12") == 2, ended.out
         return ended.out.count("called")
 
-    without = "from tarantella.keras.step import across_rows; across_rows.watched = lambda model: []"
+    without = "from tarantella.keras.step import batch_dependent; batch_dependent.candidates = lambda model: []"
     assert run("") == run(without) + 2

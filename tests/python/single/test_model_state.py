@@ -17,7 +17,7 @@ import keras
 
 from tarantella._job import runtime
 from tarantella.keras import epoch_end, files, fit, model_state, replicas, start
-from tarantella.keras.step import across_rows, first_batch, gradients, metrics
+from tarantella.keras.step import batch_dependent, first_batch, gradients, metrics
 
 
 class Model:
@@ -58,14 +58,14 @@ def test_facts_end_with_the_model() -> None:
     del each, passing
     gc.collect()
     assert len(model_state._known) == before + 1
-    assert model_state.known(kept) is model_state.of(kept)
+    assert model_state.get(kept) is model_state.of(kept)
 
 
 def test_each_model_has_its_own(model: Any) -> None:
     other = Model()
-    assert model_state.known(model) is None
+    assert model_state.get(model) is None
     model_state.of(model).stepped_since_sync = True
-    assert model_state.known(other) is None
+    assert model_state.get(other) is None
     assert not model_state.of(other).stepped_since_sync
 
 
@@ -173,18 +173,18 @@ def test_weight_checks_count_on_until_their_setting_changes(model: Any, monkeypa
     assert compares(1000) == 10
 
 
-def test_sources_of_logs_lapse_when_a_step_is_traced_again(model: Any) -> None:
+def test_metrics_of_logs_lapse_when_a_step_is_traced_again(model: Any) -> None:
     metric = keras.metrics.Mean()
     value = metric.result()
     step: Any = types.SimpleNamespace(model=model, results={id(value): (value, metric, 0)}, rows=3)
     metrics.note_logs(step, True, {"own": value})
     found = model_state.of(model).logs
-    assert found[True].sources["own"].is_metric
+    assert found[True].metrics_of_logs["own"].is_metric
     assert False not in found  # evaluation is traced by itself
     step.results = {}
     rows = found[True].rows
     metrics.note_logs(step, True, {"own": value})
-    assert not found[True].sources["own"].is_metric
+    assert not found[True].metrics_of_logs["own"].is_metric
     assert found[True].rows is rows  # graphs that were traced before add to it
     assert int(rows) == 3
 
@@ -206,7 +206,7 @@ def test_a_first_batch_is_looked_at_once_or_until_it_tells_enough(model: Any, mo
         model_state.of(model).undecided = {trains} if len(looked) < 3 else set()
 
     monkeypatch.setattr(first_batch, "_try_out", try_out)
-    monkeypatch.setattr(across_rows, "watched", lambda model: [0])
+    monkeypatch.setattr(batch_dependent, "candidates", lambda model: [0])
     model.steps_per_execution = 2
 
     def run(batches: Iterator[int]) -> list[int]:

@@ -16,7 +16,7 @@ from tarantella import MismatchError, _exchange
 from tarantella._exchange import described
 from tarantella.keras import callbacks, epoch_end, replicas
 from tarantella.keras.callbacks import placement
-from tarantella.keras.step import across_rows
+from tarantella.keras.step import batch_dependent
 from tarantella.keras.step.step import declared_reduction
 
 STATES = [
@@ -98,7 +98,7 @@ def wrapped(function: Any) -> Any:
     ],
 )
 def test_losses_of_keras_need_no_other_rows(make: Any, is_known: bool) -> None:
-    assert across_rows.needs_all_rows(make()) is not is_known
+    assert batch_dependent.needs_all_rows(make()) is not is_known
 
 
 def declared(function: Any) -> Any:
@@ -125,7 +125,7 @@ def declared(function: Any) -> Any:
     ],
 )
 def test_what_the_user_declares_needs_no_other_rows(make: Any, needs: bool) -> None:
-    assert across_rows.needs_all_rows(make()) is needs
+    assert batch_dependent.needs_all_rows(make()) is needs
 
 
 def test_another_reduction_is_refused() -> None:

@@ -13,8 +13,8 @@ import tensorflow as tf
 from keras import layers, ops
 
 from tarantella.keras import private
-from tarantella.keras.step import across_rows, first_batch, gradients, trial
-from tarantella.keras.step.trial import Figures, Verdict
+from tarantella.keras.step import batch_dependent, first_batch, gradients, trial
+from tarantella.keras.step.trial import LossReduction, LossValues
 
 
 class Centered(layers.Layer):
@@ -108,12 +108,12 @@ class Adds(layers.Layer):
 
 def measured(model, *inputs, trains=True):
     x = inputs if len(inputs) > 1 else inputs[0]
-    return trial.Trial(model, x, trains, across_rows.watched(model), across_rows.differing(model)).measure(
+    return trial.Trial(model, x, trains, batch_dependent.candidates(model), batch_dependent.by_design(model)).measure(
         x, len(inputs[0])
     )
 
 
-def batch_dependent(model, *inputs):
+def changes(model, *inputs):
     every = private.every_layer(model)
     return {first_batch.title(every[i]): change for i, change in measured(model, *inputs).batch_dependent.items()}
 
@@ -131,7 +131,7 @@ def test_the_layer_that_couples_rows_is_named(policy):
     keras.config.set_dtype_policy(policy)
     try:
         model = stack(layers.Dropout(0.5), layers.BatchNormalization(), Centered(name="mine"), layers.Dense(4))
-        ((name, change),) = batch_dependent(model, vectors()).items()
+        ((name, change),) = changes(model, vectors()).items()
         assert name == "Centered 'mine'" and 0.01 < change < 10
         assert measured(model, vectors(), trains=False).batch_dependent == {}
     finally:
@@ -140,17 +140,17 @@ def test_the_layer_that_couples_rows_is_named(policy):
 
 def test_models_that_couple_rows_themselves_are_named():
     rows = np.random.default_rng(0).integers(0, 60, (8, 2))
-    assert set(batch_dependent(Recommender(name="r"), tf.constant(rows))) == {"Recommender 'r'"}
+    assert set(changes(Recommender(name="r"), tf.constant(rows))) == {"Recommender 'r'"}
     inputs = keras.Input((6,))
     model = keras.Model(inputs, inputs - ops.mean(inputs, 0, keepdims=True), name="by_operation")
-    assert set(batch_dependent(model, vectors())) == {"Functional 'by_operation'"}
+    assert set(changes(model, vectors())) == {"Functional 'by_operation'"}
 
 
 @pytest.mark.parametrize("stacked", [1, 2])  # SimCLR has both views in one batch
 def test_numbers_of_pairs_of_rows_are_named(stacked):
     first, second = keras.Input((6,)), keras.Input((6,))
     model = keras.Model([first, second], Pairs(stacked, name="p")(layers.Dense(3)(first), layers.Dense(3)(second)))
-    assert batch_dependent(model, vectors(), vectors()) == {"Pairs 'p'": math.inf}
+    assert changes(model, vectors(), vectors()) == {"Pairs 'p'": math.inf}
 
 
 def pictures():
@@ -183,15 +183,17 @@ RANDOM = np.random.default_rng(3)
     ],
 )
 def test_random_layers_and_other_shapes_are_not_reported(make, x):
-    assert batch_dependent(make(), x) == {}
+    assert changes(make(), x) == {}
 
 
 def test_layers_of_inputs_that_are_not_dense():
     words = keras.Input((9,), sparse=True)
     model = keras.Model(words, Adds(lambda x: ops.sum(x**2))(layers.Dense(3)(words)))
     sparse = tf.sparse.from_dense(RANDOM.integers(0, 2, (5, 9)).astype("float32"))
-    (figures,) = trial.Trial(model, sparse, True, across_rows.watched(model), ()).measure(sparse, 5).added.values()
-    assert figures.verdict() is Verdict.SUM
+    (figures,) = (
+        trial.Trial(model, sparse, True, batch_dependent.candidates(model), ()).measure(sparse, 5).added.values()
+    )
+    assert figures.reduction() is LossReduction.SUM
 
 
 @pytest.mark.parametrize("make", [lambda: stack(Fixed()), keras.Model])
@@ -224,23 +226,23 @@ def test_layers_of_keras_alone_are_not_watched(make, names):
     model = make()
     model.compile("sgd", lambda y, p: ops.mean(y - p))
     every = private.every_layer(model)
-    watched = [every[i] for i in across_rows.watched(model)]
-    assert [each.name for each in watched if not private.is_of_keras(type(each)) or each.name == "one"] == names
-    assert bool(watched) == bool(names)
+    candidates = [every[i] for i in batch_dependent.candidates(model)]
+    assert [each.name for each in candidates if not private.is_of_keras(type(each)) or each.name == "one"] == names
+    assert bool(candidates) == bool(names)
 
 
 LOSSES = {
-    "a mean": (lambda x: ops.mean(x**2), Verdict.MEAN),
-    "a mean of two axes": (lambda x: ops.mean(ops.max(x, -1)), Verdict.MEAN),
-    "a constant": (lambda x: ops.convert_to_tensor(0.3), Verdict.MEAN),
-    "a sum": (lambda x: 1e-6 * ops.sum(x**2), Verdict.SUM),
-    "a value for each row": (lambda x: ops.sum(x**2, -1), Verdict.SUM),
-    "0": (lambda x: 0 * ops.sum(x), Verdict.UNKNOWN),
-    "inf": (lambda x: ops.sum(x) / 0, Verdict.UNKNOWN),
-    "a variance": (lambda x: ops.mean(ops.var(x, 0)), Verdict.NEITHER),
-    "pairs": (lambda x: ops.sum(ops.matmul(x, ops.transpose(x)) ** 2), Verdict.NEITHER),
-    "a root": (lambda x: ops.sqrt(ops.sum(x**2)), Verdict.NEITHER),
-    "a ratio": (lambda x: ops.sum(x**2) / ops.sum(ops.cast(x > 0.5, x.dtype)), Verdict.NEITHER),
+    "a mean": (lambda x: ops.mean(x**2), LossReduction.MEAN),
+    "a mean of two axes": (lambda x: ops.mean(ops.max(x, -1)), LossReduction.MEAN),
+    "a constant": (lambda x: ops.convert_to_tensor(0.3), LossReduction.MEAN),
+    "a sum": (lambda x: 1e-6 * ops.sum(x**2), LossReduction.SUM),
+    "a value for each row": (lambda x: ops.sum(x**2, -1), LossReduction.SUM),
+    "0": (lambda x: 0 * ops.sum(x), LossReduction.UNKNOWN),
+    "inf": (lambda x: ops.sum(x) / 0, LossReduction.UNKNOWN),
+    "a variance": (lambda x: ops.mean(ops.var(x, 0)), LossReduction.NEITHER),
+    "pairs": (lambda x: ops.sum(ops.matmul(x, ops.transpose(x)) ** 2), LossReduction.NEITHER),
+    "a root": (lambda x: ops.sqrt(ops.sum(x**2)), LossReduction.NEITHER),
+    "a ratio": (lambda x: ops.sum(x**2) / ops.sum(ops.cast(x > 0.5, x.dtype)), LossReduction.NEITHER),
 }
 
 
@@ -248,7 +250,7 @@ LOSSES = {
 def test_what_a_layer_adds_is_told(what):
     function, verdict = LOSSES[what]
     found = measured(stack(Adds(ops.mean, function)), vectors())
-    assert [each.verdict() for each in found.added.values()] == [Verdict.MEAN, verdict]
+    assert [each.reduction() for each in found.added.values()] == [LossReduction.MEAN, verdict]
     assert [number for _, number in found.added] == [0, 1]
 
 
@@ -257,17 +259,17 @@ def test_random_losses_are_told_within_their_scatter(draw):
     tf.random.set_seed(1)
     (figures,) = measured(stack(Sampling(draw)), tf.constant(np.ones((64, 6)), tf.float32)).added.values()
     assert figures.again != figures.whole
-    assert figures.verdict() is Verdict.MEAN
+    assert figures.reduction() is LossReduction.MEAN
 
 
 def test_figures_that_could_be_both_show_nothing():
-    assert Figures(1.0, 3.0, (1.0, 0.5), (4, 4)).verdict() is Verdict.UNKNOWN
-    assert Figures(1.0, 1.1, (0.55, 0.5), (4, 4)).verdict() is Verdict.SUM
-    assert Figures(1.0, 1.0, (0.5, 0.4), (4, 4)).verdict() is Verdict.NEITHER
+    assert LossValues(1.0, 3.0, (1.0, 0.5), (4, 4)).reduction() is LossReduction.UNKNOWN
+    assert LossValues(1.0, 1.1, (0.55, 0.5), (4, 4)).reduction() is LossReduction.SUM
+    assert LossValues(1.0, 1.0, (0.5, 0.4), (4, 4)).reduction() is LossReduction.NEITHER
 
 
 def test_random_values_that_are_near_by_chance_are_still_random():
-    assert Figures(1.0, 1.00005, (1.0005, 1.0), (4, 4)).verdict() is Verdict.MEAN
+    assert LossValues(1.0, 1.00005, (1.0005, 1.0), (4, 4)).reduction() is LossReduction.MEAN
 
 
 class Compiled(layers.Layer):
@@ -348,7 +350,7 @@ def test_large_outputs_are_sampled():
             found.append(trial._sample(ops.repeat(x, 5000, axis=-1), True))
             return x - ops.mean(x, 0)
 
-    assert batch_dependent(stack(Wide(name="w")), vectors())
+    assert changes(stack(Wide(name="w")), vectors())
     assert all(sample.shape[0] is None for _, sample in found)
     shape, sample = trial._sample(tf.ones((3, 100, 50)), True)
     assert shape.numpy().tolist() == [3, 100, 50] and 1024 <= sample.shape[1] <= 2048

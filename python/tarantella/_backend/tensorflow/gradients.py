@@ -38,8 +38,8 @@ class StepGradients:
     # For the hooks of tapes.
 
     @property
-    def trace_key(self) -> object:
-        return self._state.trace_key, self._step.trace_key, self._local > 0
+    def trace_cache_key(self) -> object:
+        return self._state.trace_cache_key, self._step.trace_cache_key, self._local > 0
 
     def note_call(self, variables: set[int]) -> None:
         self._summed |= variables
@@ -76,10 +76,9 @@ class StepGradients:
         if differentiable:
             sums = self._differentiable(gradients, variables)
         else:
-            alias_owner = (
-                self._model.alias_owner(variables) if self.is_only_keras_gradient(differentiable=False) else None
-            )
-            sums = self._reduction(variables, self._step.is_empty, alias_owner)(gradients, variables)
+            is_only = self.is_only_keras_gradient(differentiable=False)
+            optimizer = self._model.zero_copy_optimizer(variables) if is_only else None
+            sums = self._reduction(variables, self._step.is_empty, optimizer)(gradients, variables)
         self._note(variables, sums)
         return sums
 
@@ -148,16 +147,18 @@ class StepGradients:
         if counts and (self._numbered or in_trace or not self._step.is_keras_own):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             state = self._state
-            reduce.check_step_end(state.end_owner, state.plan_owners, "the updates", number, state.step_state)
+            reduce.check_step_end(state.end_owner, state.plan_owners, "the updates", number, state.step_metadata)
 
-    def _reduction(self, variables: Sequence[Any], empty: Any, alias_owner: Any = None) -> Callable[..., list[Any]]:
+    def _reduction(
+        self, variables: Sequence[Any], empty: Any, zero_copy_optimizer: Any = None
+    ) -> Callable[..., list[Any]]:
         """`reduce.allreduce` for the gradients of some of the variables. It does not hold the step."""
-        number = self._step.step_number if alias_owner is None else None
+        number = self._step.step_number if zero_copy_optimizer is None else None
         self._numbered |= number is not None
         return functools.partial(
             reduce.allreduce,
-            self._owner(variables) if alias_owner is None else alias_owner,
-            alias_outputs=alias_owner is not None,
+            self._owner(variables) if zero_copy_optimizer is None else zero_copy_optimizer,
+            alias_outputs=zero_copy_optimizer is not None,
             rows=self.static_rows,
             empty=empty,
             step_number=number,
@@ -192,7 +193,7 @@ class StepGradients:
         """
         if not self._step.is_sum or tf.executing_eagerly():
             return self._step.weight
-        known = self._state.known_as_summed
+        known = self._state.already_summed
         if key(variable) not in known:
             known[key(variable)] = counter()
         weight = ops.where(known[key(variable)] > 0, float(runtime.is_master_rank()), 1.0)

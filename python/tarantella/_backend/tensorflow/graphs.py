@@ -29,12 +29,12 @@ class FunctionCall(NamedTuple):
 
 
 # A tensor, and what runs the function it lies in: None in the graph that is traced, or in one around it.
-Place = tuple[Any, FunctionCall | None]
+TensorInCall = tuple[Any, FunctionCall | None]
 # What leads to a tensor; None where the walk shall end.
-Predecessors = Callable[[Any, FunctionCall | None], list[Place] | None]
+Predecessors = Callable[[Any, FunctionCall | None], list[TensorInCall] | None]
 
 
-def all_before(step: Predecessors, pending: list[Place]) -> bool:
+def walk_back(step: Predecessors, pending: list[TensorInCall]) -> bool:
     """Whether no tensor on the way back from the pending ones gives None."""
     seen: set[tuple[int, str, FunctionCall | None]] = set()
     pending = symbolic(pending)
@@ -51,12 +51,12 @@ def all_before(step: Predecessors, pending: list[Place]) -> bool:
     return True
 
 
-def symbolic(places: Iterable[Place]) -> list[Place]:
+def symbolic(places: Iterable[TensorInCall]) -> list[TensorInCall]:
     """Without what functions have captured of eager tensors: it is a constant."""
     return [place for place in places if tf.is_symbolic_tensor(place[0])]
 
 
-def through(tensor: Any, call: FunctionCall | None, control_flow: bool = False) -> list[Place] | None:
+def resolved(tensor: Any, call: FunctionCall | None, control_flow: bool = False) -> list[TensorInCall] | None:
     """What a function's placeholder, or one of several outputs of an operation, stands for; nothing for other tensors.
 
     With `control_flow` also the outputs of conditions and loops, with what decides which branch or turn gives them.
@@ -118,7 +118,7 @@ def functions(op: Any, around: FunctionCall | None) -> list[FunctionCall]:
     return [FunctionCall(op, around, attribute) for attribute in _FUNCTIONS.get(op.type, ())]
 
 
-def _of_placeholder(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
+def _of_placeholder(tensor: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
     if call is None:
         captured = [outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor]
         return [(captured[0], None)] if captured else None

@@ -10,15 +10,15 @@ import tensorflow as tf
 
 from .graphs import (
     FunctionCall,
-    Place,
-    all_before,
+    TensorInCall,
     body,
     functions,
     graphs_within,
     is_length_of_another_axis,
     operations,
+    resolved,
     symbolic,
-    through,
+    walk_back,
 )
 
 # The name of the functions that exchange slices between ranks.
@@ -50,48 +50,48 @@ def provenance_of(gradient: Any) -> Provenance | None:
     return Provenance(*(name in found for name in Provenance._fields))
 
 
-def is_from_own_rows(places: list[Place]) -> bool:
+def is_from_own_rows(places: list[TensorInCall]) -> bool:
     """Whether any of these depends on this rank's rows, or on what the graph does not show, except through sums."""
     return "own" in _found_before(places, until="own")
 
 
-def differs_between_ranks(places: list[Place]) -> bool:
+def differs_between_ranks(places: list[TensorInCall]) -> bool:
     """As `is_from_own_rows`, or on random numbers, of which each rank draws others."""
     return not _found_before(places).isdisjoint(("own", "random"))
 
 
-def reaches(place: Place, types: Sequence[str], but: Sequence[str] = ()) -> bool:
+def reaches(place: TensorInCall, types: Sequence[str], but: Sequence[str] = ()) -> bool:
     """Whether a tensor is computed from operations of some types, except through those of other types."""
 
-    def before(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
+    def before(tensor: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
         if tensor.op.type in types:
             return None
         return [] if tensor.op.type in but else computed_from(tensor, call)[1]
 
-    return not all_before(before, [place])
+    return not walk_back(before, [place])
 
 
-def _found_before(places: list[Place], until: str | None = None) -> set[str]:
+def _found_before(places: list[TensorInCall], until: str | None = None) -> set[str]:
     """The fields of `Provenance` that are true; `until` ends the search once found."""
     found: set[str] = set()
 
-    def before(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
+    def before(tensor: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
         kind, more = computed_from(tensor, call)
         found.add(kind)
         return None if kind == until else more
 
-    all_before(before, places)
+    walk_back(before, places)
     return found
 
 
-def computed_from(tensor: Any, call: FunctionCall | None) -> tuple[str, list[Place]]:
+def computed_from(tensor: Any, call: FunctionCall | None) -> tuple[str, list[TensorInCall]]:
     """The field of `Provenance` that a tensor itself makes true, or "", and what else it is computed from."""
     op = tensor.op
     if is_sum(op):
         return "sums", []
     if op.type in ("Const", GATHER):
         return "", []
-    places = through(tensor, call, control_flow=True)
+    places = resolved(tensor, call, control_flow=True)
     if places:
         return "", places
     inputs = [(each, call) for each in op.inputs if each.dtype != tf.resource]
@@ -146,9 +146,9 @@ def loops_over_rows() -> list[str]:
     found: list[str] = []
     for op, around in operations(tf.compat.v1.get_default_graph()):
         inside = [one for one in functions(op, around) if body(one) is not None]
-        turns: list[Place] = [(body(one).outputs[0], one) for one in inside if one.attribute == "cond"]
-        sums = bool(turns) and any(map(_sums, inside))
-        found += [op.name] if sums and is_from_own_rows(turns) else []
+        conditions: list[TensorInCall] = [(body(one).outputs[0], one) for one in inside if one.attribute == "cond"]
+        sums = bool(conditions) and any(map(_sums, inside))
+        found += [op.name] if sums and is_from_own_rows(conditions) else []
     return found
 
 
@@ -158,12 +158,12 @@ def _sums(call: FunctionCall) -> bool:
 
 def are_unique(indices: Any) -> bool:
     """Whether indices come out of `tf.unique`, as with sparse inputs; Keras counts negative ones from the end."""
-    places: list[Place] = [(indices, None)]
+    places: list[TensorInCall] = [(indices, None)]
     while places:
         tensor, call = places[0]
         op = tensor.op
         if op.type in ("Unique", "UniqueV2", "UniqueWithCounts", "UniqueWithCountsV2"):
             return bool(tensor.value_index == 0)
         passes = {"Identity": 0, "Cast": 0, "Reshape": 0, "SelectV2": 2}.get(op.type)
-        places = symbolic((through(tensor, call) or []) if passes is None else [(op.inputs[passes], call)])
+        places = symbolic((resolved(tensor, call) or []) if passes is None else [(op.inputs[passes], call)])
     return False

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from ..steps import Hook, RunStep, Undo
+from ..steps import Hook, Rollback, RunStep
 from . import xla
-from .graphs import FunctionCall, Place, all_before, body, functions, operations, through
+from .graphs import FunctionCall, TensorInCall, body, functions, operations, resolved, walk_back
 from .plans import counter
 from .provenance import READS, is_from_own_rows
 
@@ -25,7 +25,7 @@ def step_hooks(model: Any, run: RunStep) -> list[Hook]:
 
 
 def _step(run: RunStep, kind: str, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def call(data: Any, undo: Undo | None = None) -> Any:
+    def call(data: Any, undo: Rollback | None = None) -> Any:
         return original(data) if undo is None else undo_where(undo, lambda: original(data))
 
     def step(batch: Any) -> Any:
@@ -58,14 +58,14 @@ def comes_from_inputs(tensor: tf.Tensor, but: Sequence[Any]) -> bool:
     ends = {id(each) for each in but}
     inputs = {id(each) for each in graph.inputs} - {id(inner) for _, inner in graph.captures}
 
-    def before(each: Any, call: FunctionCall | None) -> list[Place] | None:
+    def before(each: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
         if id(each) in inputs:
             return None
         if id(each) in ends:
             return []
-        return through(each, call, control_flow=True) or [(i, call) for i in each.op.inputs]
+        return resolved(each, call, control_flow=True) or [(i, call) for i in each.op.inputs]
 
-    return not all_before(before, [(tensor, None)])
+    return not walk_back(before, [(tensor, None)])
 
 
 def run_step(model: Any, kind: str, batch: Any) -> Any:
@@ -125,7 +125,7 @@ def current_trace() -> Any:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
-def undo_where(undo: Undo, step: Callable[[], Any]) -> Any:
+def undo_where(undo: Rollback, step: Callable[[], Any]) -> Any:
     """Runs the step and returns its result; where the condition holds, it is undone."""
     condition, every = undo.condition, [*undo.variables, *undo.if_local]
     values = [getattr(v, "value", v) for v in every]
@@ -161,7 +161,7 @@ def assigned(graph: Any) -> set[int]:
     return {key for _, _, handles in _assignments(graph) for key in _captured(handles)}
 
 
-def _assignments(graph: Any) -> Iterator[tuple[Any, FunctionCall | None, list[Place]]]:
+def _assignments(graph: Any) -> Iterator[tuple[Any, FunctionCall | None, list[TensorInCall]]]:
     """The operations that assign, what runs each, and the handles of its variables."""
     for op, call in operations(graph):
         handles = [(each, call) for each in op.inputs if each.dtype == tf.resource]
@@ -179,7 +179,7 @@ def _assigned_from_own_rows() -> set[int]:
     return found
 
 
-def _conditions(call: FunctionCall | None) -> Iterator[Place]:
+def _conditions(call: FunctionCall | None) -> Iterator[TensorInCall]:
     """What decides whether, or how often, the functions around run."""
     while call is not None:
         if call.attribute == "body":
@@ -190,15 +190,15 @@ def _conditions(call: FunctionCall | None) -> Iterator[Place]:
         call = call.around
 
 
-def _captured(handles: list[Place]) -> set[int]:
+def _captured(handles: list[TensorInCall]) -> set[int]:
     found: set[int] = set()
 
-    def before(tensor: Any, call: FunctionCall | None) -> list[Place]:
-        outer = through(tensor, call) or []
+    def before(tensor: Any, call: FunctionCall | None) -> list[TensorInCall]:
+        outer = resolved(tensor, call) or []
         found.update(id(each) for each, _ in outer)
         return outer
 
-    all_before(before, handles)
+    walk_back(before, handles)
     return found
 
 

@@ -44,7 +44,7 @@ def _function_context(find: Callable[[], StepGradients | None], original: _Metho
         if gradients_of_step is None:
             return made
         is_differentiated = record.could_possibly_record()  # by a tape around it: then so are its sums
-        return made._replace(context=(made.context, gradients_of_step.trace_key, is_differentiated))
+        return made._replace(context=(made.context, gradients_of_step.trace_cache_key, is_differentiated))
 
     return make_function_context
 

@@ -14,12 +14,12 @@ from .graphs import (
     ELEMENTWISE,
     WITH_WEIGHTS,
     FunctionCall,
-    Place,
-    all_before,
+    TensorInCall,
     keeps_first_axis,
     reduces_first_axis,
+    resolved,
     takes_one,
-    through,
+    walk_back,
 )
 from .provenance import GATHER, ITERATORS, READS, computed_from, differs_between_ranks, is_from_own_rows, reaches
 
@@ -49,14 +49,14 @@ def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
 
 def has_rows_first(tensor: tf.Tensor, call: FunctionCall | None = None) -> bool:
     """Whether it is certain that the first axis of a tensor is that of the batch's rows, and no other axis is."""
-    return is_from_own_rows([(tensor, call)]) and all_before(_rows_first, [(tensor, call)])
+    return is_from_own_rows([(tensor, call)]) and walk_back(_rows_first, [(tensor, call)])
 
 
-def _rows_first(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
+def _rows_first(tensor: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
     """The tensors that must have the rows on the first axis only, so that this one has too; None if unknown."""
     op = tensor.op
     if op.type == "Placeholder" or op.type in CALLS:
-        outer = through(tensor, call)
+        outer = resolved(tensor, call)
         return [] if outer is None and op.type == "Placeholder" else outer
     if op.type in ITERATORS:
         return []
@@ -75,21 +75,21 @@ def _rows_first(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
 def _is_mean(tensor: Any, rows: Sequence[int]) -> bool:
     """Whether the sum of the values is a mean: they are divided by their number, or are not values of rows."""
 
-    def before(each: Any, call: FunctionCall | None) -> list[Place] | None:
+    def before(each: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
         op = each.op
         is_scaled = op.type in _SCALING and any(_counts_rows(i, rows) for i in op.inputs if i.shape.rank == 0)
         if is_scaled or _is_stack(each) or reduces_first_axis(op) or (op.type == "Softmax" and _rank(each) == 1):
             return None
         if op.type in BRANCHES:
-            return (through(each, call, control_flow=True) or [])[1:]
+            return (resolved(each, call, control_flow=True) or [])[1:]
         if op.type not in _ARITHMETIC:
-            outer = through(each, call) or []
+            outer = resolved(each, call) or []
             return outer if len(outer) == 1 else []
         longest = max(map(_rank, op.inputs))
         most = [(i, call) for i in op.inputs if _rank(i) == longest]
         return [] if op.type == "Fill" else most if op.type in _SCALING else most[:1]
 
-    return not all_before(before, [(tensor, None)])
+    return not walk_back(before, [(tensor, None)])
 
 
 def _rank(tensor: Any) -> int:
@@ -105,7 +105,7 @@ def _is_stack(tensor: Any) -> bool:
 def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
     """Whether a number is computed from that of the rows, or of the valid rows."""
 
-    def before(each: Any, call: FunctionCall | None) -> list[Place] | None:
+    def before(each: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
         op, value = each.op, tf.get_static_value(each)
         is_sum_of_rows = op.type == "Sum" and differs_between_ranks([(each, call)]) and not _is_of_variables(each, call)
         if is_sum_of_rows or op.type in (*_SIZES, "OnesLike"):
@@ -114,9 +114,9 @@ def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
             return None  # of a known shape, too
         if op.type in _ARITHMETIC or op.type in ("Reciprocal", "Prod", "Sum", "Pack"):
             return [(each, call) for each in op.inputs]
-        return [(op.inputs[0], call)] if op.type == "StridedSlice" else through(each, call) or []
+        return [(op.inputs[0], call)] if op.type == "StridedSlice" else resolved(each, call) or []
 
-    return not all_before(before, [(tensor, None)])
+    return not walk_back(before, [(tensor, None)])
 
 
 def is_of_one_row(target: Any) -> bool:
@@ -125,7 +125,7 @@ def is_of_one_row(target: Any) -> bool:
         return False
     picked: set[Any] = set()
 
-    def before(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
+    def before(tensor: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
         if _picks_one_row(tensor, call):
             if tensor.shape.rank == 0 and not _is_of_variables(tensor, call):
                 return []  # a coefficient
@@ -138,7 +138,7 @@ def is_of_one_row(target: Any) -> bool:
         kind, places = computed_from(tensor, call)
         return None if kind == "own" else places
 
-    return all_before(before, [(target, None)]) and len(picked) == 1
+    return walk_back(before, [(target, None)]) and len(picked) == 1
 
 
 def _is_of_variables(tensor: Any, call: FunctionCall | None) -> bool:
@@ -152,7 +152,7 @@ def _is_in_loop(call: FunctionCall | None) -> bool:
 def _picks_one_row(tensor: Any, call: FunctionCall | None) -> bool:
     op = tensor.op
     if op.type == "TensorListGetItem":
-        return not all_before(_no_list_of_rows, [(op.inputs[0], call)])
+        return not walk_back(_no_list_of_rows, [(op.inputs[0], call)])
     return takes_one(op) and has_rows_first(op.inputs[0], call)
 
 
@@ -165,8 +165,8 @@ def _which(tensor: Any) -> Any:
     return index.name if value is None else int(np.ravel(value)[0])
 
 
-def _no_list_of_rows(tensor: Any, call: FunctionCall | None) -> list[Place] | None:
+def _no_list_of_rows(tensor: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
     op = tensor.op
     if op.type == "TensorListFromTensor":
         return None if has_rows_first(op.inputs[0], call) else []
-    return through(tensor, call, control_flow=True)
+    return resolved(tensor, call, control_flow=True)

@@ -79,7 +79,7 @@ def _with_rank_folder(callback: Any) -> Any:
 
 
 @timeline.part("place callbacks")
-def arrange(model: Any, callbacks: Any) -> list[Any]:
+def callbacks_of_rank(model: Any, callbacks: Any) -> list[Any]:
     """This rank's callbacks together with the internal ones. Collective; callbacks may differ between ranks.
 
     Raises ValueError on all ranks if two ranks would write the same file, if a callback that changes the learning rate
@@ -141,7 +141,7 @@ def _check_steering(names: list[list[str]]) -> None:
 
 @timeline.part("place callbacks")
 def arrange_to_predict(callbacks: Any) -> list[Any]:
-    """Like `arrange`, for predict."""
+    """Like `callbacks_of_rank`, for predict."""
     local = for_this_rank(callbacks)
     stops = any(_is_user_defined(each) and _overrides(each, *_PREDICT_BATCHES) for each in map(_inner, local))
     wanted, *_ = _of_all_ranks({"stop_predicting": stops, "sees outputs": bool(local)})

@@ -13,15 +13,15 @@ from ..._backend import backend
 from ..._job import log
 from ..._job.log import abbreviated
 from .. import model_state, private
-from . import across_rows
-from .trial import Figures, Trial, Verdict
+from . import batch_dependent
+from .trial import LossReduction, LossValues, Trial
 
 
 def inspect_first_batch(model: Any, trains: bool, iterator: Any) -> Any:
     """Looks at the first batch where it is due, and gives what to iterate over then. Collective where it is due."""
     found = model_state.of(model)
     if found.call is not None and found.is_untried(model, trains):
-        if across_rows.watched(model):
+        if batch_dependent.candidates(model):
             batch, iterator = backend.peek(iterator, model.steps_per_execution)
             if batch is not None:
                 _try_out(model, trains, batch)
@@ -36,7 +36,9 @@ def _try_out(model: Any, trains: bool, batch: Any) -> None:
     try:
         x = batch.data[0] if isinstance(batch.data, tuple) else batch.data
         if trains not in found.trials:
-            found.trials[trains] = Trial(model, x, trains, across_rows.watched(model), across_rows.differing(model))
+            found.trials[trains] = Trial(
+                model, x, trains, batch_dependent.candidates(model), batch_dependent.by_design(model)
+            )
         findings = found.trials[trains].measure(x, max(rows, 1))  # also where this rank's row is a copy
         local["added"] = [[*key, *figures] for key, figures in findings.added.items()]
         local["batch_dependent"] = list(findings.batch_dependent.items())
@@ -90,27 +92,27 @@ def _decide(model: Any, trains: bool, everyone: list[dict[str, Any]]) -> bool:
     Ranks with several rows tell; where none has, those with one, which they have taken twice.
     """
     least = 2 if any(each["rows"] > 1 for each in everyone) else 1
-    found: dict[tuple[int, int], dict[int, Figures]] = {}
+    found: dict[tuple[int, int], dict[int, LossValues]] = {}
     for rank, each in enumerate(everyone):
         for layer, number, *figures in each["added"] if each["rows"] >= least else ():
-            found.setdefault((layer, number), {})[rank] = Figures(*figures)
+            found.setdefault((layer, number), {})[rank] = LossValues(*figures)
     every, unknown = private.every_layer(model), False
     for (layer, number), by_rank in found.items():
-        verdicts = {rank: figures.verdict() for rank, figures in by_rank.items()}
-        kinds = {*verdicts.values()} - {Verdict.UNKNOWN}
+        reductions = {rank: figures.reduction() for rank, figures in by_rank.items()}
+        kinds = {*reductions.values()} - {LossReduction.UNKNOWN}
         is_sum = sum(a - b for a, b in (figures.distances() for figures in by_rank.values())) > 0
         if not kinds:
             unknown, is_sum = True, False
             _warn_of_unknown(every[layer], "is 0, or random, in the first batch")
-        elif kinds not in ({Verdict.MEAN}, {Verdict.SUM}):
-            rank = next(rank for rank, each in verdicts.items() if each is not Verdict.UNKNOWN)
-            rank = next((rank for rank, each in verdicts.items() if each is Verdict.NEITHER), rank)
+        elif kinds not in ({LossReduction.MEAN}, {LossReduction.SUM}):
+            rank = next(rank for rank, each in reductions.items() if each is not LossReduction.UNKNOWN)
+            rank = next((rank for rank, each in reductions.items() if each is LossReduction.NEITHER), rank)
             _warn_of_neither(every[layer], rank, by_rank[rank], "sum" if is_sum else "mean")
         model_state.of(model).added_sum(every[layer], trains, number).assign(int(is_sum))
     return unknown
 
 
-def _warn_of_neither(layer: Any, rank: int, figures: Figures, taken: str) -> None:
+def _warn_of_neither(layer: Any, rank: int, figures: LossValues, taken: str) -> None:
     (a, b), (first, second) = figures.parts, figures.rows
     log.warn_once(
         f"a loss that {title(layer)} adds is neither a mean nor a sum over rows: {figures.whole:.4g} for "

@@ -1,7 +1,7 @@
 """The rows of all ranks: for `tarantella.gather_rows`, and for losses and metrics computed on the global batch.
 
 User-defined losses and metrics get the labels and predictions of all ranks. That is exact for every function of these
-(`across_rows` knows which need it).
+(`batch_dependent` knows which need it).
 
 Whether rows can be gathered is decided once for each kind of rows, by all ranks together.
 """

@@ -95,7 +95,7 @@ class _TrainedModel:
     def optimizer_counts(self) -> list[Any]:
         return [each.iterations for each in private.optimizers(self._model)]
 
-    def alias_owner(self, variables: Sequence[Any]) -> Any:
+    def zero_copy_optimizer(self, variables: Sequence[Any]) -> Any:
         """The next step overwrites the sums, so the update must be Keras's and keep none of them."""
         keeps_none = self._optimizer is not None and keeps_no_gradient(self._optimizer, variables)
         is_keras_own = keeps_none and hooks.are_keras_own(self._optimizer, "apply", "apply_gradients")

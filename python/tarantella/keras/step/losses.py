@@ -24,7 +24,7 @@ from ..._backend import backend
 from ..._backend.steps import in_fresh_thread
 from ..._job import log
 from .. import hooks, model_state, private
-from . import across_rows, first_batch, gather
+from . import batch_dependent, first_batch, gather
 from .step import Step, current_step, declared_reduction, ratio
 
 _SUMS = ("sum", "none", None)
@@ -51,7 +51,7 @@ class WeightedLoss:
         step = current_step()
         if step is None or step.has_all_rows:
             return self.loss(y_true, y_pred, sample_weight)
-        if across_rows.needs_all_rows(self.loss):
+        if batch_dependent.needs_all_rows(self.loss):
             result = self._on_all_rows(step, y_true, y_pred, sample_weight)
             if result is not None:
                 return result
@@ -157,7 +157,7 @@ def _add_loss(layer: Any, original: Callable[[Any], None]) -> Callable[[Any], No
 
 
 def _scaled(step: Step, layer: Any, loss: Any) -> Any:
-    if private.is_of_keras(type(layer)) and isinstance(layer.activity_regularizer, across_rows.REGULARIZERS):
+    if private.is_of_keras(type(layer)) and isinstance(layer.activity_regularizer, batch_dependent.REGULARIZERS):
         return step.rescaled(loss, 1.0 if _regularizes_sums() else None)
     known, number = model_state.of(step.model), step.call_index(layer)
     if not known.is_added_known(layer, step.trains, number):

@@ -18,7 +18,7 @@ from keras import ops, tree
 
 from ..._job import log
 from .. import hooks, model_state, private
-from . import across_rows, gather
+from . import batch_dependent, gather
 from .step import Step, current_step, declared_reduction
 
 
@@ -33,7 +33,7 @@ def install(model: Any) -> None:
         if type(metric) is keras.metrics.Sum:
             hooks.hook(metric, "update_state", functools.partial(_warn_of_scalars, metric))
     for metric in private.metrics_to_compile(model):  # around the others
-        if across_rows.needs_all_rows(metric):
+        if batch_dependent.needs_all_rows(metric):
             hooks.hook(metric, "update_state", functools.partial(_on_all_rows, metric), "all rows")
 
 
@@ -44,7 +44,7 @@ def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any
         step = current_step()
         if step is None:
             return original(*args, **kwargs)
-        needs = across_rows.needs_all_rows(metric)  # it may have been declared since
+        needs = batch_dependent.needs_all_rows(metric)  # it may have been declared since
         rows = gather.of_all_ranks(step, f"the metric {metric.name!r}", (args, kwargs)) if needs else None
         if rows is None:
             model_state.of(step.model).global_metrics.pop(id(metric), None)
@@ -158,6 +158,8 @@ def note_logs(step: Step, trains: bool, logs: Any) -> None:
         return
     known = model_state.of(step.model).logs
     found = known[trains] = known.get(trains) or model_state.Logs()
-    found.sources = tree.map_structure(lambda leaf: _Source(*step.results.get(id(leaf), (None, None, 0))[1:]), logs)
-    if not all(source.is_metric for source in tree.flatten(found.sources)):
+    found.metrics_of_logs = tree.map_structure(
+        lambda leaf: _Source(*step.results.get(id(leaf), (None, None, 0))[1:]), logs
+    )
+    if not all(source.is_metric for source in tree.flatten(found.metrics_of_logs)):
         found.rows.assign(step.rows)

@@ -13,13 +13,13 @@ from typing import Any
 from keras import ops, tree
 
 from ..._backend import backend
-from ..._backend.steps import KerasStep, Undo
+from ..._backend.steps import KerasStep, Rollback
 from ..._job import runtime
 from ...data import tf_data
 from ...data.rows import MicroBatch, PaddedMicroBatch, PredictBatch
 from .. import hooks, model_state, private
 from ..hooks import hook, hook_functions
-from . import across_rows, first_batch, gradients, metrics
+from . import batch_dependent, first_batch, gradients, metrics
 from .step import Step, running
 
 
@@ -39,7 +39,7 @@ def install(model: Any) -> None:
 def _function(model: Any, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
     trains = kind == "train"
     if trains:
-        model_state.of(model).known_as_summed.clear()  # it will be traced again
+        model_state.of(model).already_summed.clear()  # it will be traced again
 
     def begin(batches: Any) -> Any:
         batches = first_batch.inspect_first_batch(model, trains, batches)
@@ -94,14 +94,16 @@ def _run_step(model: Any, trains: bool, batch: Any, keras_step: KerasStep) -> An
             f"{model.name} has its own {method}, compute_loss or compute_metrics; several ranks run these on Keras's "
             "tensorflow backend only so far"
         )
-    is_numbered = has_users and runtime.get_size() > 1
-    state_variable = model_state.of(model).step_state if is_numbered or backend.current_trace() is None else None
-    with running(Step(model, batch, state_variable, is_keras_own, is_numbered, trains)) as step:
+    compares_number = has_users and runtime.get_size() > 1
+    metadata_variable = (
+        model_state.of(model).step_metadata if compares_number or backend.current_trace() is None else None
+    )
+    with running(Step(model, batch, metadata_variable, is_keras_own, compares_number, trains)) as step:
         if backend.steps_are_stateful:
             model_state.note_batch(model, step.fingerprint, _labels(batch) if trains else ())
         logs = _called(model, step, keras_step, batch.data)
         metrics.note_logs(step, trains, logs)
-        if trains and is_numbered:
+        if trains and compares_number:
             gradients.of(step).end()
         return logs
 
@@ -109,11 +111,11 @@ def _run_step(model: Any, trains: bool, batch: Any, keras_step: KerasStep) -> An
 def _called(model: Any, step: Step, keras_step: KerasStep, data: Any) -> Any:
     if step.padding is None:
         return keras_step(data)
-    same_on_all_ranks = {id(v) for layer in across_rows.synchronized(model) for v in layer.non_trainable_variables}
+    same_on_all_ranks = {id(v) for layer in batch_dependent.synchronized(model) for v in layer.non_trainable_variables}
     others = [v for v in model.non_trainable_variables if id(v) not in same_on_all_ranks]
     metrics = model.metrics_variables
     whole = model_state.of(model).global_metrics
-    undo = Undo(step.padding, metrics, others, lambda: [v for metric in whole.values() for v in metric.variables])
+    undo = Rollback(step.padding, metrics, others, lambda: [v for metric in whole.values() for v in metric.variables])
     logs = keras_step(data, undo)
     if model.run_eagerly and step.padding:  # metrics that this very step made have seen the padding row only
         known = {id(v) for v in metrics}

@@ -27,31 +27,31 @@ class Step:
         self,
         model: Any,
         batch: MicroBatch | PaddedMicroBatch,
-        state_variable: Any = None,
+        metadata_variable: Any = None,
         is_keras_own: bool = True,
-        is_numbered: bool = False,
+        compares_number: bool = False,
         trains: bool = True,
     ) -> None:
-        """`state_variable` is the variable in which the step stores its numbers, `ModelState.step_state`, or None.
+        """`metadata_variable` is that in which the step stores its numbers, `ModelState.step_metadata`, or None.
 
         Functions that are traced once and run in later steps read them there. `is_keras_own`: whether the step itself
-        is Keras's. `is_numbered`: whether ranks compare its number.
+        is Keras's. `compares_number`: whether ranks compare its number.
         """
         self.model, self.is_keras_own, self.trains = model, is_keras_own, trains
-        self.is_eager, self._is_numbered = backend.current_trace() is None, is_numbered
-        # Differs where steps cannot share functions: without `state_variable`, these capture tensors of one step alone.
-        self.trace_key: object = state_variable is not None or object()
+        self.is_eager, self._compares_number = backend.current_trace() is None, compares_number
+        # Without `metadata_variable`, functions that are traced in this step capture its tensors: no other can use them
+        self.trace_cache_key: object = metadata_variable is not None or object()
         self._rows, self._global_rows, self.fingerprint = (batch.metadata[i] for i in range(3))
         # Whether this rank's row is padding: a copy, because it has none. None where that cannot happen.
         self.padding = batch.is_padding if isinstance(batch, PaddedMicroBatch) else None
         self.static_rows = known_rows(batch.data)
         self.is_sum = declared_reduction(model) == "sum"
         self.gradients: Gradients | None = None  # what is done with them, made when it is first asked for
-        self.state_variable = state_variable
-        if state_variable is not None:
+        self.metadata_variable = metadata_variable
+        if metadata_variable is not None:
             padding = ops.zeros((), bool) if self.padding is None else self.padding
-            numbers = [self._rows, self._global_rows, padding, state_variable[3] + 1]
-            state_variable.assign(ops.stack([ops.cast(each, "int64") for each in numbers]))
+            numbers = [self._rows, self._global_rows, padding, metadata_variable[3] + 1]
+            metadata_variable.assign(ops.stack([ops.cast(each, "int64") for each in numbers]))
         # What metrics have returned in this step, by the id of the tensor: it, the metric, its place in the result.
         self.results: dict[int, tuple[Any, Any, int]] = {}
         self._calls: collections.Counter[Any] = collections.Counter()
@@ -63,29 +63,29 @@ class Step:
     @property
     def rows(self) -> Any:
         """Those of this rank."""
-        return self._rows if self.state_variable is None else self._stored(0)
+        return self._rows if self.metadata_variable is None else self._stored(0)
 
     @property
     def global_rows(self) -> Any:
         """Those of all ranks."""
-        return self._global_rows if self.state_variable is None else self._stored(1)
+        return self._global_rows if self.metadata_variable is None else self._stored(1)
 
     @property
     def is_empty(self) -> Any:
         """Whether this rank has no rows; None where that cannot happen."""
-        return self.padding if self.state_variable is None else self._stored(2) > 0
+        return self.padding if self.metadata_variable is None else self._stored(2) > 0
 
     @property
     def step_number(self) -> Any:
         """Which step of the call this is, from 1 on; None where only Keras's code runs: it is not compared."""
-        return self._stored(3) if self._is_numbered else None
+        return self._stored(3) if self._compares_number else None
 
     def fraction(self, dtype: Any) -> Any:
         """The rows of this rank divided by the rows of the global batch."""
         return self._once(("fraction", str(dtype)), lambda: ratio(self.rows, self.global_rows, dtype))
 
     def _stored(self, index: int) -> Any:
-        return self._once(index, lambda: self.state_variable[index])
+        return self._once(index, lambda: self.metadata_variable[index])
 
     def _once(self, name: Any, make: Callable[[], Any]) -> Any:
         """The result of `make`, once in each graph of the step: user-defined functions have their own graphs."""

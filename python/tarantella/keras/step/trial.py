@@ -20,7 +20,7 @@ from keras import ops, tree
 from ..._backend import backend
 from .. import hooks, private
 from . import gather
-from .across_rows import as_in_inference
+from .batch_dependent import as_in_inference
 
 # Numbers of a row that are compared.
 _SAMPLED = 1024
@@ -34,13 +34,13 @@ _CLEARLY = 3
 _REPEATED = 0.01
 
 
-class Verdict(enum.Enum):
+class LossReduction(enum.Enum):
     """How a loss combines over the rows of a batch."""
 
     MEAN, SUM, NEITHER, UNKNOWN = "mean", "sum", "neither", "unknown"
 
 
-class Figures(NamedTuple):
+class LossValues(NamedTuple):
     """A loss for some rows of a batch, and for two parts of them."""
 
     whole: float
@@ -54,17 +54,21 @@ class Figures(NamedTuple):
         (a, b), (first, second) = self.parts, self.rows
         return abs(self.whole - (first * a + second * b) / (first + second)), abs(self.whole - a - b)
 
-    def verdict(self) -> Verdict:
+    def reduction(self) -> LossReduction:
         """UNKNOWN if all are zero or one is not finite; for random ones the clearly nearer of mean and sum."""
         values = (self.whole, self.again, *self.parts)
         largest, (from_mean, from_sum) = max(map(abs, values)), self.distances()
         if not math.isfinite(sum(values)) or largest == 0:
-            return Verdict.UNKNOWN
+            return LossReduction.UNKNOWN
         least = self.tolerance * largest
         if abs(self.whole - self.again) > _REPEATED * least:
             near, far = sorted((from_mean, from_sum))
-            return Verdict.UNKNOWN if far < _CLEARLY * near else Verdict.MEAN if near == from_mean else Verdict.SUM
-        return Verdict.MEAN if from_mean <= least else Verdict.SUM if from_sum <= least else Verdict.NEITHER
+            if far < _CLEARLY * near:
+                return LossReduction.UNKNOWN
+            return LossReduction.MEAN if near == from_mean else LossReduction.SUM
+        if from_mean <= least:
+            return LossReduction.MEAN
+        return LossReduction.SUM if from_sum <= least else LossReduction.NEITHER
 
 
 class Rows(NamedTuple):
@@ -78,7 +82,7 @@ class Rows(NamedTuple):
 class Findings(NamedTuple):
     """The results of a trial. Layers are numbered as in `private.every_layer`."""
 
-    added: dict[tuple[int, int], Figures]  # by layer, and by the order of what it adds in a call of the model
+    added: dict[tuple[int, int], LossValues]  # by layer, and by the order of what it adds in a call of the model
     # Layers that look across rows: the change of the output, relative to its largest value.
     batch_dependent: dict[int, float]
     random: set[int]  # layers whose output differs from call to call
@@ -94,13 +98,13 @@ class _Signature(NamedTuple):
 class Trial:
     """A model as one more trace, which is called on batches of one type."""
 
-    def __init__(self, model: Any, x: Any, trains: bool, watched: Iterable[int], off: Iterable[int]) -> None:
-        """Compares the outputs of layers that are `watched`. Those that are `off` run in inference mode.
+    def __init__(self, model: Any, x: Any, trains: bool, candidates: Iterable[int], off: Iterable[int]) -> None:
+        """Compares the outputs of layers that are `candidates`. Those that are `off` run in inference mode.
 
         `x` are inputs of the type of the batches. Raises what the model raises. A model that cannot be traced and is
         run eagerly runs eagerly here, too.
         """
-        self._model, self._trains, self._watched, self._off = model, trains, set(watched), set(off)
+        self._model, self._trains, self._watched, self._off = model, trains, set(candidates), set(off)
         every = private.every_layer(model)
         with _as_before(every):
             try:
@@ -126,7 +130,7 @@ class Trial:
         of_loss = tolerance if tolerance > _SAME else _SAME_LOSS
         values = zip(*(result["added"].tolist() for result in (whole, again, *parts)), strict=True)
         added = {
-            key: Figures(w, g, (a, b), (half, total - half), of_loss)
+            key: LossValues(w, g, (a, b), (half, total - half), of_loss)
             for key, (w, g, a, b) in zip(self._added, values, strict=True)
         }
         batch_dependent: dict[int, float] = {}

@@ -46,7 +46,7 @@ def install(model: Any) -> None:
         hooks.hook(layer, private.MOMENTS, functools.partial(_moments, layer))
 
 
-def watched(model: Any) -> list[int]:
+def candidates(model: Any) -> list[int]:
     """The layers that may look across rows: those with user-defined code, or with an axis or function that may."""
     return [
         i
@@ -55,7 +55,7 @@ def watched(model: Any) -> list[int]:
     ]
 
 
-def differing(model: Any) -> list[int]:
+def by_design(model: Any) -> list[int]:
     """Keras's BatchNormalization and random layers, which are expected to differ on parts of a batch."""
     return [
         i
@@ -129,7 +129,7 @@ def has_own_loss(model: Any) -> bool:
 
 def loss_uses(model: Any) -> tuple[str, ...]:
     """The arguments of the model's own `compute_loss` that get the rows of all ranks: what `try_out_loss` has found."""
-    known = model_state.known(model) if has_own_loss(model) else None
+    known = model_state.get(model) if has_own_loss(model) else None
     tracker, uses = (None, ()) if known is None else known.compute_loss_uses
     return uses if tracker is not None and tracker is private.loss_tracker(model) else ()
 

@@ -23,7 +23,7 @@ from ..data.adapter import ShardedAdapter
 from ..data.input import uses_pipelines
 from ..data.rows import MicroBatch, PaddedMicroBatch, has_rows
 from . import epoch_end, hooks, limitations, model_state, private
-from .step import across_rows, gradients, losses, metrics, run
+from .step import batch_dependent, gradients, losses, metrics, run
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 # What runs in the place of a method: `replacement(model, method of Keras, arguments, our own options)`.
@@ -128,7 +128,7 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _on_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Runs Keras's method on this rank; with our batches it is an evaluation within a fit, in which ranks combine."""
-    if model_state.known(model) is None or name.startswith("predict"):
+    if model_state.get(model) is None or name.startswith("predict"):
         return original(model, *args, **kwargs)
     x = args[0] if args else kwargs.get("x")
     with model_state.during(model, model_state.Call(trains=False) if isinstance(x, ShardedAdapter) else None):
@@ -141,7 +141,7 @@ def hook_model(model: Any) -> None:
         hooks.hook(model, "evaluate", functools.partial(_evaluate, model))
     gradients.install()
     run.install(model)
-    across_rows.install(model)
+    batch_dependent.install(model)
     losses.install_added(model)
     _install_compiled(model)
     for compiled in private.compiled_parts(model):
@@ -188,7 +188,7 @@ def validation_batches(model: Any, given: dict[str, Any]) -> ShardedAdapter | No
 
     Removes the data from the arguments then.
     """
-    known = model_state.known(model)  # None on one rank
+    known = model_state.get(model)  # None on one rank
     if not given.pop("_use_cached_eval_dataset", False) or known is None or known.validation is None:
         return None
     for name in ("x", "y", "sample_weight", "batch_size"):
