@@ -20,7 +20,6 @@ PACKAGE = "python/tarantella"
 NAMES = {
     "apart": "differ",
     "begin_at": "seek",
-    "before_map": "shard_before_map",
     "borrow": "reuse_buffer",
     "copied": "is_padding",
     "coupled": "batch_dependent",

@@ -50,9 +50,9 @@ def _step(model: Any, run: RunStep, kind: str, original: Callable[..., Any]) -> 
     def step(state: Any, batch: Any) -> Any:
         after: list[Any] = []
 
-        def call(data: Any, undo: Rollback | None = None) -> Any:
+        def call(data: Any, rollback: Rollback | None = None) -> Any:
             logs, changed = original(state, data)
-            after.append(changed if undo is None else _undone(model, undo, state, changed))
+            after.append(changed if rollback is None else _rolled_back(model, rollback, state, changed))
             return logs
 
         token = _trace.set(None if model.run_eagerly else TracedStep())
@@ -64,14 +64,14 @@ def _step(model: Any, run: RunStep, kind: str, original: Callable[..., Any]) -> 
     return step
 
 
-def _undone(model: Any, undo: Rollback, before: Any, after: Any) -> Any:
+def _rolled_back(model: Any, rollback: Rollback, before: Any, after: Any) -> Any:
     """The state after a step, where the condition holds that before it."""
-    places = {id(v) for v in (*undo.variables, *undo.if_local)} - {id(v) for v in undo.exempt()}
+    places = {id(v) for v in (*rollback.variables, *rollback.if_local)} - {id(v) for v in rollback.exempt()}
     of_optimizer: list[Any] = [[]] if len(after) == 4 else []  # in a step that trains
     parts = [model.trainable_variables, model.non_trainable_variables, *of_optimizer, model.metrics_variables]
     return tuple(
         [
-            jax.numpy.where(undo.condition, old, new) if i < len(part) and id(part[i]) in places else new
+            jax.numpy.where(rollback.condition, old, new) if i < len(part) and id(part[i]) in places else new
             for i, (old, new) in enumerate(zip(olds, news, strict=True))
         ]
         for part, olds, news in zip(parts, before, after, strict=True)

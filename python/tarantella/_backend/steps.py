@@ -12,13 +12,13 @@ import keras
 
 # An owner, the name of its method, and what makes the hook of this method.
 Hook = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
-# Keras's step: runs on data, which may be undone (`undo: Undo | None = None`), and returns its logs or outputs.
+# Keras's step: `keras_step(data, rollback=None)` runs on data and returns its logs or outputs. `rollback`: a Rollback.
 KerasStep = Callable[..., Any]
 RunStep = Callable[[str, Any, KerasStep], Any]
 
 
 class Rollback(NamedTuple):
-    """A step to be undone where a condition, a scalar bool, holds: there this rank has no rows of its own."""
+    """Rolls back what a step assigns where a condition, a scalar bool, holds: there this rank has no rows of its own."""
 
     condition: Any
     variables: Sequence[Any]  # that get back their earlier values

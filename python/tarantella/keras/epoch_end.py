@@ -107,7 +107,7 @@ def batch_logs(model: Any, logs: dict[str, Any]) -> dict[str, Any]:
 def combined(model: Any, trains: bool, logs: dict[str, Any]) -> dict[str, Any]:
     """The logs that one process would return. The metrics must hold the combined states. Collective."""
     steps = model_state.of(model).logs[trains]
-    results = [source.result() for source in tree.flatten(steps.metrics_of_logs)]
+    results = [source.result() for source in tree.flatten(steps.log_sources)]
     others = [i for i, result in enumerate(results) if result is None]
     for i, value in zip(others, _averaged(steps, logs, others), strict=True):
         results[i] = value

@@ -100,14 +100,20 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
     """
     try:
         yield
-    except Exception as error:  # whatever user code, or the framework, raises
+    except Exception as error:
         reason = None
-        if is_overridden(model, f"{kind}_step") and model_state.of(model).completed <= 0:
+        # What a step raises for its data. Others must end this rank at once: a trace may wait for ranks.
+        is_of_data = isinstance(error, (ValueError, TypeError, IndexError)) or _is_of_framework(error)
+        if is_of_data and is_overridden(model, f"{kind}_step") and model_state.of(model).completed <= 0:
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
                 reason = _reason_of_rows(model, kind, part)
         if reason is None:
             raise
         raise ValueError(reason) from error
+
+
+def _is_of_framework(error: Exception) -> bool:
+    return type(error).__module__.partition(".")[0] in ("tensorflow", "jax", "jaxlib")
 
 
 def _reason_of_rows(model: Any, kind: str, part: DistributedInput) -> str | None:

@@ -59,7 +59,7 @@ class Logs:
 
     def __init__(self) -> None:
         self.rows = counter()  # of this rank, in the latest step
-        self.metrics_of_logs: Any = None  # of its logs, in their structure
+        self.log_sources: Any = None  # of its logs, in their structure
 
 
 class ModelState:

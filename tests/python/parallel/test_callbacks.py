@@ -84,7 +84,7 @@ fit(compiled(), Own(), C.EarlyStopping("loss"), verbose=1)
 C.CallbackList.on_train_begin = begin
 (order,) = orders
 assert set(order[order.index("Agreement") + 1 :]) <= {"_ReportedEpochs", "History", "ProgbarLogger"}, order
-assert {"Own", "EarlyStopping", "BeforeSteps"} <= set(order), order
+assert {"Own", "EarlyStopping", "CompareWeights"} <= set(order), order
 
 # callbacks that change the learning rate, the weights or the steps of their rank must be given to all
 for given, name in (

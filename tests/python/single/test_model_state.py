@@ -179,12 +179,12 @@ def test_metrics_of_logs_lapse_when_a_step_is_traced_again(model: Any) -> None:
     step: Any = types.SimpleNamespace(model=model, results={id(value): (value, metric, 0)}, rows=3)
     metrics.note_logs(step, True, {"own": value})
     found = model_state.of(model).logs
-    assert found[True].metrics_of_logs["own"].is_metric
+    assert found[True].log_sources["own"].is_metric
     assert False not in found  # evaluation is traced by itself
     step.results = {}
     rows = found[True].rows
     metrics.note_logs(step, True, {"own": value})
-    assert not found[True].metrics_of_logs["own"].is_metric
+    assert not found[True].log_sources["own"].is_metric
     assert found[True].rows is rows  # graphs that were traced before add to it
     assert int(rows) == 3
 

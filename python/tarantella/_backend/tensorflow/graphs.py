@@ -34,7 +34,7 @@ TensorInCall = tuple[Any, FunctionCall | None]
 Predecessors = Callable[[Any, FunctionCall | None], list[TensorInCall] | None]
 
 
-def walk_back(step: Predecessors, pending: list[TensorInCall]) -> bool:
+def walk_completes(step: Predecessors, pending: list[TensorInCall]) -> bool:
     """Whether no tensor on the way back from the pending ones gives None."""
     seen: set[tuple[int, str, FunctionCall | None]] = set()
     pending = symbolic(pending)

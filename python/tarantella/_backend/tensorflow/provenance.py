@@ -18,7 +18,7 @@ from .graphs import (
     operations,
     resolved,
     symbolic,
-    walk_back,
+    walk_completes,
 )
 
 # The name of the functions that exchange slices between ranks.
@@ -68,7 +68,7 @@ def reaches(place: TensorInCall, types: Sequence[str], but: Sequence[str] = ()) 
             return None
         return [] if tensor.op.type in but else computed_from(tensor, call)[1]
 
-    return not walk_back(before, [place])
+    return not walk_completes(before, [place])
 
 
 def _found_before(places: list[TensorInCall], until: str | None = None) -> set[str]:
@@ -80,7 +80,7 @@ def _found_before(places: list[TensorInCall], until: str | None = None) -> set[s
         found.add(kind)
         return None if kind == until else more
 
-    walk_back(before, places)
+    walk_completes(before, places)
     return found
 
 

@@ -61,12 +61,12 @@ def allreduce(
 
 
 def _plan_of_gradients(
-    owner: Any, gradients: list[tf.Tensor], variables: list[Any], group: Group, is_numbered: bool, check: bool
+    owner: Any, gradients: list[tf.Tensor], variables: list[Any], group: Group, compares_number: bool, check: bool
 ) -> plans.Plan:
     for gradient, variable in zip(gradients, variables, strict=True):
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
-    step_check = plans.StepCheck.ON_ALL_NODES if is_numbered else plans.StepCheck.ON_NODE
+    step_check = plans.StepCheck.ON_ALL_NODES if compares_number else plans.StepCheck.ON_NODE
     types = [gradient.dtype.name for gradient in gradients]
     key = (group.ranks, step_check, *((id(v), dtype) for v, dtype in zip(variables, types, strict=True)))
     tensors = [(short_name_of(v), dtype, tuple(v.shape)) for v, dtype in zip(variables, types, strict=True)]

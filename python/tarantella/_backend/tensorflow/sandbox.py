@@ -39,10 +39,12 @@ class Sandbox:
     def __init__(
         self, function: Callable[[Any], Any], data: Any = None, variables: Sequence[Any] | None = None
     ) -> None:
-        self._function, self._variables = function, list(variables or ())
+        self._variables = list(variables or ())
         self._before: list[tuple[Any, tf.Tensor]] = []  # the values before a run that has left some as they are
         self._mode, self._recorded, self._calls = counter(), list[tf.Variable](), 0
-        if variables is None:
+        if variables is not None:
+            self._function = function
+        else:
             with self._as_current():
                 made = tf.function(function, autograph=False)
                 traced = made.get_concrete_function(tree.map_structure(type_of, data))
@@ -72,6 +74,8 @@ class Sandbox:
 
     def recorded_or_replayed(self, tensor: tf.Tensor) -> tf.Tensor:
         if self._calls == len(self._recorded):
+            if tf.executing_eagerly() and self._mode.numpy() == _MODES.index("replay"):
+                raise IndexError("the model gathers rows more often for a part of the batch than for the whole")
             empty, unknown = tf.TensorShape([0] * tensor.shape.rank), tf.TensorShape([None] * tensor.shape.rank)
             self._recorded.append(
                 in_fresh_thread(lambda: tf.Variable(tf.zeros(empty, tensor.dtype), trainable=False, shape=unknown))

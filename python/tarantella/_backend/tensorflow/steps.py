@@ -13,7 +13,7 @@ from keras import tree
 
 from ..steps import Hook, Rollback, RunStep
 from . import xla
-from .graphs import FunctionCall, TensorInCall, body, functions, operations, resolved, walk_back
+from .graphs import FunctionCall, TensorInCall, body, functions, operations, resolved, walk_completes
 from .plans import counter
 from .provenance import READS, is_from_own_rows
 
@@ -25,8 +25,8 @@ def step_hooks(model: Any, run: RunStep) -> list[Hook]:
 
 
 def _step(run: RunStep, kind: str, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def call(data: Any, undo: Rollback | None = None) -> Any:
-        return original(data) if undo is None else undo_where(undo, lambda: original(data))
+    def call(data: Any, rollback: Rollback | None = None) -> Any:
+        return original(data) if rollback is None else rollback_where(rollback, lambda: original(data))
 
     def step(batch: Any) -> Any:
         return run(kind, batch, call)
@@ -65,7 +65,7 @@ def comes_from_inputs(tensor: tf.Tensor, but: Sequence[Any]) -> bool:
             return []
         return resolved(each, call, control_flow=True) or [(i, call) for i in each.op.inputs]
 
-    return not walk_back(before, [(tensor, None)])
+    return not walk_completes(before, [(tensor, None)])
 
 
 def run_step(model: Any, kind: str, batch: Any) -> Any:
@@ -125,9 +125,9 @@ def current_trace() -> Any:
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
-def undo_where(undo: Rollback, step: Callable[[], Any]) -> Any:
+def rollback_where(rollback: Rollback, step: Callable[[], Any]) -> Any:
     """Runs the step and returns its result; where the condition holds, it is undone."""
-    condition, every = undo.condition, [*undo.variables, *undo.if_local]
+    condition, every = rollback.condition, [*rollback.variables, *rollback.if_local]
     values = [getattr(v, "value", v) for v in every]
 
     # Both branches must agree in type only: where nothing is undone, nothing is copied.
@@ -140,10 +140,10 @@ def undo_where(undo: Rollback, step: Callable[[], Any]) -> Any:
     # XLA wants the shapes to agree too.
     saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
     result = step()
-    same_on_all_ranks = {id(v) for v in undo.exempt()}
+    same_on_all_ranks = {id(v) for v in rollback.exempt()}
     if not tf.executing_eagerly():
         own = _assigned_from_own_rows()
-        same_on_all_ranks |= {id(v) for v in undo.if_local if id(getattr(v, "value", v).handle) not in own}
+        same_on_all_ranks |= {id(v) for v in rollback.if_local if id(getattr(v, "value", v).handle) not in own}
 
     def restore() -> tf.Tensor:
         for variable, value, old in zip(every, values, saved, strict=True):
@@ -198,7 +198,7 @@ def _captured(handles: list[TensorInCall]) -> set[int]:
         found.update(id(each) for each, _ in outer)
         return outer
 
-    walk_back(before, handles)
+    walk_completes(before, handles)
     return found
 
 

@@ -19,7 +19,7 @@ from .graphs import (
     reduces_first_axis,
     resolved,
     takes_one,
-    walk_back,
+    walk_completes,
 )
 from .provenance import GATHER, ITERATORS, READS, computed_from, differs_between_ranks, is_from_own_rows, reaches
 
@@ -49,7 +49,7 @@ def has_rows(target: Any, seed: Any, rows: Sequence[int]) -> bool:
 
 def has_rows_first(tensor: tf.Tensor, call: FunctionCall | None = None) -> bool:
     """Whether it is certain that the first axis of a tensor is that of the batch's rows, and no other axis is."""
-    return is_from_own_rows([(tensor, call)]) and walk_back(_rows_first, [(tensor, call)])
+    return is_from_own_rows([(tensor, call)]) and walk_completes(_rows_first, [(tensor, call)])
 
 
 def _rows_first(tensor: Any, call: FunctionCall | None) -> list[TensorInCall] | None:
@@ -89,7 +89,7 @@ def _is_mean(tensor: Any, rows: Sequence[int]) -> bool:
         most = [(i, call) for i in op.inputs if _rank(i) == longest]
         return [] if op.type == "Fill" else most if op.type in _SCALING else most[:1]
 
-    return not walk_back(before, [(tensor, None)])
+    return not walk_completes(before, [(tensor, None)])
 
 
 def _rank(tensor: Any) -> int:
@@ -116,7 +116,7 @@ def _counts_rows(tensor: Any, rows: Sequence[int]) -> bool:
             return [(each, call) for each in op.inputs]
         return [(op.inputs[0], call)] if op.type == "StridedSlice" else resolved(each, call) or []
 
-    return not walk_back(before, [(tensor, None)])
+    return not walk_completes(before, [(tensor, None)])
 
 
 def is_of_one_row(target: Any) -> bool:
@@ -138,7 +138,7 @@ def is_of_one_row(target: Any) -> bool:
         kind, places = computed_from(tensor, call)
         return None if kind == "own" else places
 
-    return walk_back(before, [(target, None)]) and len(picked) == 1
+    return walk_completes(before, [(target, None)]) and len(picked) == 1
 
 
 def _is_of_variables(tensor: Any, call: FunctionCall | None) -> bool:
@@ -152,7 +152,7 @@ def _is_in_loop(call: FunctionCall | None) -> bool:
 def _picks_one_row(tensor: Any, call: FunctionCall | None) -> bool:
     op = tensor.op
     if op.type == "TensorListGetItem":
-        return not walk_back(_no_list_of_rows, [(op.inputs[0], call)])
+        return not walk_completes(_no_list_of_rows, [(op.inputs[0], call)])
     return takes_one(op) and has_rows_first(op.inputs[0], call)
 
 

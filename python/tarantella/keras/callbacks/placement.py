@@ -98,7 +98,7 @@ def callbacks_of_rank(model: Any, callbacks: Any) -> list[Any]:
     }
     wanted, kinds, backups, paths, steer = _of_all_ranks(
         wants,
-        [type(each).__qualname__ for each in inner if each not in writing],
+        [type(each).__qualname__ for each in inner if not is_one_of(each, *WRITING)],
         [os.fspath(each.backup_dir) for each in inner if is_one_of(each, "BackupAndRestore")],
         list({path for each in writing for path in _paths(each)}),
         [type(each).__qualname__ for each in steering],

@@ -158,8 +158,6 @@ def note_logs(step: Step, trains: bool, logs: Any) -> None:
         return
     known = model_state.of(step.model).logs
     found = known[trains] = known.get(trains) or model_state.Logs()
-    found.metrics_of_logs = tree.map_structure(
-        lambda leaf: _Source(*step.results.get(id(leaf), (None, None, 0))[1:]), logs
-    )
-    if not all(source.is_metric for source in tree.flatten(found.metrics_of_logs)):
+    found.log_sources = tree.map_structure(lambda leaf: _Source(*step.results.get(id(leaf), (None, None, 0))[1:]), logs)
+    if not all(source.is_metric for source in tree.flatten(found.log_sources)):
         found.rows.assign(step.rows)

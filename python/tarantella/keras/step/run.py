@@ -115,8 +115,10 @@ def _called(model: Any, step: Step, keras_step: KerasStep, data: Any) -> Any:
     others = [v for v in model.non_trainable_variables if id(v) not in same_on_all_ranks]
     metrics = model.metrics_variables
     whole = model_state.of(model).global_metrics
-    undo = Rollback(step.padding, metrics, others, lambda: [v for metric in whole.values() for v in metric.variables])
-    logs = keras_step(data, undo)
+    rollback = Rollback(
+        step.padding, metrics, others, lambda: [v for metric in whole.values() for v in metric.variables]
+    )
+    logs = keras_step(data, rollback)
     if model.run_eagerly and step.padding:  # metrics that this very step made have seen the padding row only
         known = {id(v) for v in metrics}
         for metric in private.metrics_of(model):

@@ -104,7 +104,7 @@ class Trial:
         `x` are inputs of the type of the batches. Raises what the model raises. A model that cannot be traced and is
         run eagerly runs eagerly here, too.
         """
-        self._model, self._trains, self._watched, self._off = model, trains, set(candidates), set(off)
+        self._model, self._trains, self._candidates, self._off = model, trains, set(candidates), set(off)
         every = private.every_layer(model)
         with _as_before(every):
             try:
@@ -170,7 +170,7 @@ class Trial:
                 stack.enter_context(hooks.hooking(layer, "add_loss", functools.partial(self._add, i), "trial"))
                 if i in self._off:
                     stack.enter_context(hooks.hooking(layer, "call", as_in_inference, "inference"))
-                if i in self._watched:
+                if i in self._candidates:
                     stack.enter_context(hooks.hooking(layer, "call", functools.partial(self._call, i), "trial"))
             self._model(x, training=self._trains)
         return {"added": ops.stack([ops.zeros((), "float64"), *self._losses])[1:], "calls": self._values}
