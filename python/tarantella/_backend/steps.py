@@ -18,7 +18,7 @@ RunStep = Callable[[str, Any, KerasStep], Any]
 
 
 class Rollback(NamedTuple):
-    """Rolls back what a step assigns where a condition, a scalar bool, holds: there this rank has no rows of its own."""
+    """Undoes what a step assigns where a condition, a scalar bool, holds: there this rank has no rows of its own."""
 
     condition: Any
     variables: Sequence[Any]  # that get back their earlier values

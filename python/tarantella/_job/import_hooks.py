@@ -15,8 +15,9 @@ def after_import(name: str, act: Callable[[Any], None]) -> None:
 
     Further calls for a name that waits do nothing. `importlib.util.find_spec` does not trigger the call.
     """
-    if name in sys.modules:
-        act(sys.modules[name])
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        act(module)
     elif not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _After(name, act))
 

@@ -209,7 +209,7 @@ def _make_key(file: str) -> None:
         os.unlink(partial)
 
 
-def check_versions(context: Context, nodes: tuple[int, ...]) -> None:
+def check_versions(context: Context) -> None:
     """Compares the machines. Collective, blocks.
 
     Raises RuntimeError on all ranks if they have different versions of the package. Logs a WARNING for different minor
@@ -225,7 +225,7 @@ def check_versions(context: Context, nodes: tuple[int, ...]) -> None:
         received[at : at + _LONGEST_VERSIONS].decode(errors="replace").split()
         for at in range(0, len(received), _LONGEST_VERSIONS)
     ]
-    different = version_differences([ranks[sum(nodes[:node])] for node in range(len(nodes))])
+    different = version_differences(ranks)
     if different and different[0].startswith("tarantella: "):
         raise RuntimeError(
             f"the machines have different versions of {different[0]}; install one version on all of them"
@@ -238,19 +238,19 @@ def check_versions(context: Context, nodes: tuple[int, ...]) -> None:
         )
 
 
-def version_differences(machines: list[list[str]]) -> list[str]:
-    """Describes each package that differs between machines, as in "Keras: 3.15.1 on node1; 3.10.0 on node2, node3".
+def version_differences(ranks: list[list[str]]) -> list[str]:
+    """Describes each package that differs between ranks, as in "Keras: 3.15.1 on node1; 3.10.0 on node2, node3".
 
-    A machine is a list: its host, and the versions of this package, Python and the frameworks. Of the others than this
-    package, only minor versions count.
+    A rank is a list: its host, and the versions of this package, Python and the frameworks, of which another version of
+    this package may send fewer. Of the others than this package, only minor versions count.
     """
     found = []
     for at, name in enumerate(("tarantella", "Python", *_FRAMEWORKS), 1):
-        hosts: dict[str, list[str]] = {}
-        for machine in machines:
-            if machine[at] != _UNKNOWN:
-                hosts.setdefault(machine[at], []).append(machine[0])
+        hosts: dict[str, dict[str, None]] = {}
+        for rank in ranks:
+            if rank[at:] and rank[at] != _UNKNOWN:
+                hosts.setdefault(rank[at], {})[rank[0]] = None
         if len({tuple(number.split(".")[: None if at == 1 else 2]) for number in hosts}) > 1:
-            listed = "; ".join(f"{number} on {abbreviated(names, most=4)}" for number, names in hosts.items())
+            listed = "; ".join(f"{number} on {abbreviated(list(names), most=4)}" for number, names in hosts.items())
             found.append(f"{name}: {listed}")
     return found

@@ -111,7 +111,7 @@ def _join() -> Context:
         joined.end_with_job()
         on_sigterm(0)
     if len(place.nodes) > 1:
-        rendezvous.check_versions(joined, place.nodes)
+        rendezvous.check_versions(joined)
     return joined
 
 

@@ -73,11 +73,14 @@ def span(name: str, kind: int = PART) -> AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def _span(name: str, kind: int) -> Iterator[None]:
-    number = _core.timeline_begin(kind, name) if _core is not None else 0
+    number = _core.timeline_begin(kind, name) if _core is not None else None
     try:
         yield
+    except GeneratorExit:  # collected unfinished, at any time: stays open
+        number = None
+        raise
     finally:
-        if _core is not None:
+        if _core is not None and number is not None:
             _core.timeline_end(number)
 
 

@@ -136,9 +136,10 @@ def allocation() -> Finding:
 
 def _output(*command: str) -> str:
     """The output of a command; empty if it fails to start or is slow."""
-    options: Any = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    options: Any = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
     try:
-        return subprocess.run(command, timeout=PATIENCE, check=False, stdout=subprocess.PIPE, **options).stdout
+        done = subprocess.run(command, timeout=PATIENCE, check=False, **options)
+        return str(done.stdout + done.stderr)
     except (OSError, subprocess.TimeoutExpired):
         return ""
 

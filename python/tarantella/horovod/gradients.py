@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from .._backend import backend
@@ -21,7 +22,7 @@ class LocalVariables:
 
     def add(self, variable: Any) -> None:
         """Adds a variable of Keras or TensorFlow. Raises TypeError for anything else."""
-        if not isinstance(variable, tf.Variable) and not hasattr(variable, "path"):
+        if not isinstance(variable, (tf.Variable, keras.Variable)):
             raise TypeError(f"a local variable must be a variable (got {type(variable).__name__})")
         self._variables.append(of_tensorflow(variable))
 

@@ -54,9 +54,7 @@ def command_of(launcher: str, words: list[str]) -> list[str]:
     if not script:
         parser.error("no script given: tarantella horovodrun -np 2 python train.py")
     settings = ["-n", str(options.num_proc), "--all-gpus", "--output-on-all-devices"]
-    own = socket.gethostname()
-    names = {"localhost", "127.0.0.1", "::1", own, own.split(".")[0], socket.getfqdn()}  # of this machine
-    if any(name not in names for name, _ in hosts):
+    if hosts and not {name for name, _ in hosts} <= _names_of_this_machine():
         settings += ["--hostfile", options.hostfile or _written(hosts)]
     if os.path.dirname(interpreter):
         settings += ["--python-interpreter", interpreter]
@@ -126,6 +124,11 @@ def _written(hosts: list[tuple[str, int]]) -> str:
     file = os.memfd_create("hosts", 0)
     os.write(file, "".join(f"{name} slots={slots}\n" for name, slots in hosts).encode())
     return f"/proc/self/fd/{file}"
+
+
+def _names_of_this_machine() -> set[str]:
+    own = socket.gethostname()
+    return {"localhost", "127.0.0.1", "::1", own, own.split(".")[0], socket.getfqdn()}
 
 
 if __name__ == "__main__":

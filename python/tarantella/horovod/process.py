@@ -272,8 +272,14 @@ def _no() -> bool:
     return False
 
 
-mpi_enabled = mpi_built = mpi_threads_supported = gloo_enabled = gloo_built = _no
+mpi_enabled = mpi_built = gloo_enabled = gloo_built = _no
 nccl_built = ddl_built = ccl_built = cuda_built = rocm_built = _no
+
+
+def mpi_threads_supported() -> bool:
+    """False: Tarantella does not use Horovod's MPI. Raises ValueError before `init`."""
+    check("mpi_threads_supported")
+    return False
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:

@@ -49,24 +49,38 @@ def chosen(op: Any, average: bool | None = None, among: tuple[ReduceOp, ...] = t
 
 
 class Compressor:
-    """Sends floating-point values as another type, if one is given. User-defined compressors have these two methods."""
+    """Sends tensors as they are. User-defined compressors have the same two functions."""
 
-    def __init__(self, dtype: Any = None) -> None:
-        self._dtype = dtype
-
-    def compress(self, tensor: Any) -> tuple[Any, Any]:
+    @staticmethod
+    def compress(tensor: Any) -> tuple[Any, Any]:
         """Returns the tensor to send, and the context for `decompress`."""
-        is_cast = self._dtype is not None and tensor.dtype.is_floating
-        return (tf.cast(tensor, self._dtype) if is_cast else tensor), tensor.dtype
+        return tensor, None
 
-    def decompress(self, tensor: Any, context: Any) -> Any:
+    @staticmethod
+    def decompress(tensor: Any, context: Any) -> Any:
         """Restores the type of the tensor before `compress`."""
+        return tensor
+
+
+class _Float16(Compressor):
+    dtype = tf.float16
+
+    @classmethod
+    def compress(cls, tensor: Any) -> tuple[Any, Any]:
+        return (tf.cast(tensor, cls.dtype) if tensor.dtype.is_floating else tensor), tensor.dtype
+
+    @staticmethod
+    def decompress(tensor: Any, context: Any) -> Any:
         return tf.cast(tensor, context)
+
+
+class _BFloat16(_Float16):
+    dtype = tf.bfloat16
 
 
 class Compression:
     """`none`; `fp16` sends floating-point values as float16; `bf16`, an addition to Horovod, as bfloat16."""
 
-    none = Compressor()
-    fp16 = Compressor(tf.float16)
-    bf16 = Compressor(tf.bfloat16)
+    none = Compressor
+    fp16 = _Float16
+    bf16 = _BFloat16

@@ -172,10 +172,10 @@ def keep_results(path: Path, model: Any, data: Any) -> None:
     """Stores a batch and the results of all layers. Stores nothing if the model fails on the batch."""
     try:
         leaves = [np.asarray(leaf) for leaf in tree.flatten(data) if leaf is not None]
-        results = _computed(model, data)
+        stored = pickle.dumps((leaves, *_computed(model, data)))
     except Exception:  # examine reports the error
         return
-    path.write_bytes(pickle.dumps((leaves, *results)))
+    path.write_bytes(stored)
 
 
 def compare_results(path: Path, model: Any, data: Any) -> list[Finding]:
@@ -187,8 +187,9 @@ def compare_results(path: Path, model: Any, data: Any) -> list[Finding]:
         return []
     stored, expected, sketches = pickle.loads(path.read_bytes())
     leaves = iter(stored)
-    batch = tree.map_structure(lambda leaf: None if leaf is None else keras.ops.convert_to_tensor(next(leaves)), data)
+    convert = keras.ops.convert_to_tensor
     try:
+        batch = tree.map_structure(lambda leaf: None if leaf is None else convert(next(leaves)), data)
         titles, found = _computed(model, batch)
     except Exception as error:
         return [failed(error)]
