@@ -36,6 +36,14 @@ def test_looking_for_tensorflow_is_not_importing_it(before: str, seeds: list[int
         f"assert tensorflow.random.context.seeds == {seeds}, tensorflow.random.context.seeds\n"
         "assert not any(getattr(each, 'name', '') == 'tensorflow' for each in sys.meta_path)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "TNT_RANK": "0", "TNT_SIZE": "2"}
+    _run_on_a_rank(code, tmp_path)
+
+
+def test_tensorflow_may_be_blocked(tmp_path: Path) -> None:
+    _run_on_a_rank("import sys; sys.modules['tensorflow'] = None; import tarantella", tmp_path)
+
+
+def _run_on_a_rank(code: str, path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(path), "TNT_RANK": "0", "TNT_SIZE": "2"}
     environment.pop("TNT_RANK_PID", None)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)

@@ -26,6 +26,10 @@ def same(got, expected, tolerance=0.0):
     np.testing.assert_allclose(got.astype("float64"), expected.astype("float64"), tolerance, tolerance)
 
 
+class Half(hvd.Compression.fp16):
+    """A user-defined compressor."""
+
+
 def places():
     assert hvd.is_initialized() and hvt.size() == N and hvd.local_size() == N and hvd.local_rank() == R
     assert (hvd.cross_rank(), hvd.cross_size(), hvd.is_homogeneous()) == (0, 1, True)
@@ -67,6 +71,7 @@ def reductions():
         (hvd.Compression.none, 1e-7),
         (hvd.Compression.fp16, 1e-3),
         (hvd.Compression.bf16, 1e-2),
+        (Half, 1e-3),
     ):
         got = hvd.allreduce(tf.constant(MINE / 7, tf.float32), op=hvd.Sum, compression=compression)
         assert got.dtype == tf.float32

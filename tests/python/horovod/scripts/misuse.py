@@ -137,7 +137,8 @@ raises(ValueError, "cannot be fused", hvd.SyncBatchNormalization, fused=True)
 keras.Sequential([keras.Input((2,)), hvd.SyncBatchNormalization(), hvd.SyncBatchNormalization()])
 callbacks = hvd.callbacks
 raises(ValueError, "needs initial_lr", callbacks.LearningRateWarmupCallback, None)
-raises(TypeError, "must be a variable", callbacks.BroadcastGlobalVariablesCallback, 0, local_variables=[1])
+for wrong in (1, keras.layers.Dense(1)):
+    raises(TypeError, "must be a variable", callbacks.BroadcastGlobalVariablesCallback, 0, local_variables=[wrong])
 
 
 def fit(callback, rate=0.1, data=None):
