@@ -91,6 +91,10 @@ def no_xla_where_impossible(model: Any, *kinds: str) -> None:
                 getattr(model, f"make_{kind}_function")(force=True)
 
 
+# Named, because without TensorFlow it has no class.
+_OF_TENSORFLOW = "InvalidArgumentError"
+
+
 @contextlib.contextmanager
 def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iterator[None]:
     """Raises ValueError in the place of an error that comes from the number of rows in a model's own `kind`_step.
@@ -103,17 +107,13 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
     except Exception as error:
         reason = None
         # What a step raises for its data. Others must end this rank at once: a trace may wait for ranks.
-        is_of_data = isinstance(error, (ValueError, TypeError, IndexError)) or _is_of_framework(error)
-        if is_of_data and is_overridden(model, f"{kind}_step") and model_state.of(model).completed <= 0:
+        of_data = isinstance(error, (ValueError, TypeError, IndexError)) or type(error).__name__ == _OF_TENSORFLOW
+        if of_data and is_overridden(model, f"{kind}_step") and model_state.of(model).completed <= 0:
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
                 reason = _reason_of_rows(model, kind, part)
         if reason is None:
             raise
         raise ValueError(reason) from error
-
-
-def _is_of_framework(error: Exception) -> bool:
-    return type(error).__module__.partition(".")[0] in ("tensorflow", "jax", "jaxlib")
 
 
 def _reason_of_rows(model: Any, kind: str, part: DistributedInput) -> str | None:
