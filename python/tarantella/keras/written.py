@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
-import json
 import os
 import re
 import shutil
@@ -220,7 +219,7 @@ def _is_other_saved(key: str) -> bool:
 def compare() -> None:
     """Warns of paths that differ from the master's. All that was saved before is there when it returns. Collective."""
     global _before
-    everyone = [json.loads(each) for each in _exchange.gather_bytes(json.dumps(_order).encode())]
+    everyone = _exchange.gather_json(_order)
     _before += len(_order)
     _order.clear()
     for rank, paths in enumerate(everyone):
