@@ -75,7 +75,7 @@ PYTHON: dict[str, tuple[str, ...]] = {
     "keras/private": (),
     "_backend/": (*_JOB, "keras/private"),
     "data/": _DATA,
-    "data/tf_data/": (*_DATA, "_backend/tensorflow/plans", "_backend/tensorflow/steps", "_backend/tensorflow/xla"),
+    "data/tf_data/": (*_DATA, "_backend/tensorflow/plans", "_backend/tensorflow/steps"),
     "keras/__init__": ("keras/callbacks/",),
     "keras/hooks": ("_job/", "keras/private"),
     "keras/model_state": _DATA,

@@ -229,10 +229,10 @@ bool register_gather() {
   api()->TF_OpDefinitionBuilderAddAttr(op, "context: int");  // the core's number for it
   api()->TF_OpDefinitionBuilderAddAttr(op, "ranks: int");
   api()->TF_OpDefinitionBuilderAddAttr(op, "what: string");
-  api()->TF_OpDefinitionBuilderAddAttr(op, "alike: bool");  // for Python, which makes the gradient
+  api()->TF_OpDefinitionBuilderAddAttr(op, "replicated: bool");  // for Python, which makes the gradient
   api()->TF_OpDefinitionBuilderAddInput(op, "step: int64");
   api()->TF_OpDefinitionBuilderAddInput(op, "rows: int64");
-  api()->TF_OpDefinitionBuilderAddInput(op, "share: double");  // as `alike`
+  api()->TF_OpDefinitionBuilderAddInput(op, "share: double");  // as `replicated`
   api()->TF_OpDefinitionBuilderAddInput(op, "parts: T");
   api()->TF_OpDefinitionBuilderAddOutput(op, "counts: int64");
   api()->TF_OpDefinitionBuilderAddOutput(op, "rows_of_all: T");

@@ -30,7 +30,7 @@ from ._job.runtime import init as init
 from ._job.runtime import is_master_rank as is_master_rank
 from ._job.runtime import restart_count as restart_count
 from ._version import __version__ as __version__
-from .data.tf_data import seeds as _seeds
+from .data.tf_data import arrange_default_seed as _arrange_default_seed
 
 # For type checkers, to which `import x as x` exports x: the names that __getattr__ loads when they are first used.
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ if not TYPE_CHECKING:
 
 _check()
 _timeline.start()
-_seeds.arrange()
+_arrange_default_seed()
 
 
 def _observe(module: Any) -> None:

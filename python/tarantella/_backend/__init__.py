@@ -94,15 +94,15 @@ class Backend(Protocol):
         """
 
     def gather_rows(
-        self, what: str, parts: Sequence[Any], fraction: Any, empty: Any, number: Any
+        self, what: str, parts: Sequence[Any], fraction: Any, empty: Any, step_number: Any
     ) -> tuple[list[Any], list[Any]]:
         """How many rows of each part each rank has, and the rows of all ranks, in rank order. Collective.
 
         The parts are dense tensors; masks and logits that Keras has attached to them travel along. Where `empty`, a
         scalar bool or None, is true, this rank has none. If `fraction` is None, the gradient is the sum of the ranks'
         gradients, a collective, too. With `fraction`, a scalar of float64, every rank computes the same result and
-        weighs it by `fraction`; the gradient is then this rank's divided by it. `number` is that of the training step,
-        or None: where ranks are in different steps, MismatchError ends the job. `what` names the rows in errors.
+        weighs it by `fraction`; the gradient is then this rank's divided by it. Where `step_number`, a scalar
+        of int64 or None, differs between ranks, MismatchError ends the job. `what` names the rows in errors.
         """
 
     def why_not_gathered(self, part: Any) -> str:

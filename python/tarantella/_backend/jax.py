@@ -20,8 +20,7 @@ import numpy as np
 
 from .._exchange import short_name_of
 from .._job import runtime
-from . import plans
-from .steps import Hook, Rollback, RunStep, Step, TrainedModel
+from .steps import Hook, Rollback, RunStep, Step, TrainedModel, core_plan
 
 # Counters and weights are of 64 bits where JAX has them, and of 32 by default.
 warnings.filterwarnings("ignore", "Explicitly requested dtype (int|float)64 requested", UserWarning)
@@ -160,7 +159,7 @@ class StepGradients:
         key = tuple((id(v), str(g.dtype)) for g, v in zip(flat, variables, strict=True))
         tensors = [(short_name_of(v), str(g.dtype), tuple(g.shape)) for g, v in zip(flat, variables, strict=True)]
         context = runtime.context()
-        plan = plans.plan(self._model.state.plan_owner(0), key, "the gradients", tensors, context)
+        plan = core_plan(self._model.state.plan_owner(0), key, "the gradients", tensors, context)
         if self._model.checks_gradients:
             context.check_finite(plan)
         sums = _sums(plan, [self._weighted(each) for each in flat])
@@ -171,7 +170,7 @@ class StepGradients:
         weighted = gradient * self._step.weight(str(gradient.dtype))
         return weighted if self._step.is_empty is None else jax.numpy.where(self._step.is_empty, 0, weighted)
 
-    def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def to_apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         if not self._has_summed:
             raise NotImplementedError(
                 "an optimizer gets gradients that jax.value_and_grad has not taken by all trainable variables of the "
@@ -179,7 +178,7 @@ class StepGradients:
             )
         return list(gradients)
 
-    def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         raise NotImplementedError("reduce_gradients in a train_step runs on Keras's tensorflow backend only so far")
 
     def end(self) -> None:
@@ -223,7 +222,7 @@ def sum_over_ranks(
         values = np.asarray(values)
         return context().allreduce(values.ravel(), what).reshape(values.shape)
     tensors = [(what, str(values.dtype), tuple(values.shape))]
-    plan = plans.plan(owner, (what, str(values.dtype)), what, tensors, context())
+    plan = core_plan(owner, (what, str(values.dtype)), what, tensors, context())
     return _sums(plan, [jax.lax.stop_gradient(values)])[0]
 
 
@@ -231,7 +230,7 @@ def trace(step: Callable[[Any], Any], spec: Any, rows: Any = ...) -> None:
     raise NotImplementedError("the model is not built: give it an Input, or call it on one batch before on every rank")
 
 
-def gather_rows(what: str, parts: Any, fraction: Any, empty: Any, number: Any) -> tuple[list[Any], list[Any]]:
+def gather_rows(what: str, parts: Any, fraction: Any, empty: Any, step_number: Any) -> tuple[list[Any], list[Any]]:
     raise NotImplementedError(f"{what}: rows of all ranks are gathered on Keras's tensorflow backend only so far")
 
 

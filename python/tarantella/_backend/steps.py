@@ -1,14 +1,18 @@
-"""The interfaces between `keras/` and a backend in a step: how it runs, and what becomes of its gradients."""
+"""What `keras/` and all backends share in a step: its interfaces, keys of variables, plans of the core."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import keras
+
+from .._job import runtime
+from .._job.environment import integer
 
 # An owner, the name of its method, and what makes the hook of this method.
 Hook = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
@@ -80,11 +84,11 @@ class Gradients(Protocol):
     def local(self) -> AbstractContextManager[None]:
         """Meanwhile nothing is summed."""
 
-    def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """What an optimizer applies in the step: sums over the ranks, alike on all of them. Collective."""
+    def to_apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """What an optimizer is to apply: the sums over the ranks, taken here where no tape has. Collective."""
 
-    def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The sums of gradients that no tape has summed, each rank's times its weight. Collective.
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+        """Sums gradients that no tape has summed, each rank's times its weight. Collective.
 
         Raises ValueError for gradients that are summed.
         """
@@ -117,3 +121,34 @@ def in_fresh_thread(function: Callable[[], Any]) -> Any:
     """
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(function).result()
+
+
+# KB (1024 bytes) of a bucket of gradients. TNT_FUSION_THRESHOLD overrides it; 0: one bucket for each gradient.
+DEFAULT_FUSION_THRESHOLD = 1024
+
+# By owner: an optimizer's plans for the sets of variables that it was applied to, those of a loss or a layer for
+# what it sums by the way. What was made of the numbers in the core.
+_plans: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+
+
+def core_plan(
+    owner: Any,
+    key: Any,
+    what: str,
+    tensors: list[tuple[str, str, tuple[int, ...]]],
+    context: Any,
+    step_check: int = 0,
+    make: Callable[[int], Any] = lambda number: number,
+) -> Any:
+    """What `make` makes of the core's plan for tensors of these names, types and shapes, by default its number.
+
+    Collective at the first call for a `key`; later traces get the same. It lives as long as `owner`, so that models
+    made in a loop do not pile up memory. `step_check` is a `tnt_step_check` of `tarantella.h`.
+    """
+    known = _plans.setdefault(owner, {})
+    if key not in known:
+        threshold = integer("TNT_FUSION_THRESHOLD", DEFAULT_FUSION_THRESHOLD) * 1024
+        number = context.plan(what, tensors, threshold, step_check)
+        weakref.finalize(owner, runtime.release, number).atexit = False
+        known[key] = make(number)
+    return known[key]

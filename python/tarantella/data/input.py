@@ -89,7 +89,7 @@ class DistributedInput:
         """What the order of the batches depends on."""
         if isinstance(self._adapter, TFDatasetAdapter):
             return tf_data.structure.order_of(self._adapter.get_tf_dataset())
-        if self._has_arrays and private.is_shuffled(self._adapter) and tf_data.seeds.global_seed() is None:
+        if self._has_arrays and private.is_shuffled(self._adapter) and tf_data.global_seed() is None:
             return Order("arrays are shuffled without a seed; call keras.utils.set_random_seed before fit")
         return Order(position.why_not_repeated(getattr(self._adapter, "py_dataset", None)))
 
@@ -229,14 +229,14 @@ def check_equal(call: str, lines: Sequence[str]) -> None:
 @timeline.part("agree on seeds")
 def broadcast_seed() -> None:
     """Gives all ranks the master's global seed where theirs differ: they would shuffle differently."""
-    seed = tf_data.seeds.global_seed()
+    seed = tf_data.global_seed()
     local = np.array([0 if seed is None else seed, seed is not None], np.int64)
     everyone = runtime.context().allgather(local, "seeds")
     if (everyone == everyone[0]).all() and everyone[0][1]:
         return
-    chosen = int(everyone[0][0]) if everyone[0][1] else tf_data.seeds.DEFAULT_SEED
+    chosen = int(everyone[0][0]) if everyone[0][1] else tf_data.DEFAULT_SEED
     log.logger.info("ranks had different seeds; all shuffle with the master's, %d", chosen)
-    tf_data.seeds.set_global_seed(chosen)
+    tf_data.set_global_seed(chosen)
 
 
 def broadcast_generators() -> None:

@@ -100,7 +100,7 @@ def reduce_gradients(
     """
     step = current_step()
     if step is not None and op is None and group is None:
-        return gradients_of_step.of(step).reduced(list(gradients), list(variables))
+        return gradients_of_step.of(step).reduce(list(gradients), list(variables))
     op = op or "average"
     _check_op(op)
     gradients, variables = list(gradients), list(variables)

@@ -15,7 +15,7 @@ from ..data.input import DistributedInput
 from ..data.rows import rows_of_rank
 from . import hooks, model_state, private, replicas
 from .step import batch_dependent
-from .step.step import declared_reduction
+from .step.step import tnt_reduction_of
 
 
 def warn(model: Any) -> None:
@@ -30,7 +30,7 @@ def warn(model: Any) -> None:
     own_loss = [name for name in ("compute_loss", "train_step") if is_overridden(model, name)]
     if batch_dependent.loss_uses(model):
         own_loss.remove("compute_loss")
-    if own_loss and not declared_reduction(model):
+    if own_loss and not tnt_reduction_of(model):
         log.warn_once(
             f"{model.name} (user-defined {' and '.join(own_loss)}): its loss is assumed to be a mean over rows, which "
             "cannot be checked; declare tnt_reduction = 'mean' in the model's class, or 'sum' if it is a sum over rows"

@@ -124,7 +124,7 @@ class ModelState:
         # Whether what layers add, in training or not, is a sum over rows: 1, or 0 for a mean.
         self._added_sums: weakref.WeakKeyDictionary[Any, dict[tuple[bool, int], Any]] = weakref.WeakKeyDictionary()
 
-    def start(self) -> None:
+    def reset_for_call(self) -> None:
         """Forgets what the previous call has read. Called before the first step of a call."""
         self.weight_check_interval = weight_check_interval()
         self.data_fingerprint.assign(0)

@@ -112,7 +112,7 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def method(model: Any, *args: Any, **kwargs: Any) -> Any:
         called = _current.get()
         if called is None or called.model is not model:
-            return _on_this_rank(model, name, original, args, kwargs)
+            return _run_keras_method(model, name, original, args, kwargs)
         given = signature.bind(model, *args, **kwargs)
         given.apply_defaults()
         arguments = dict(given.arguments)
@@ -126,7 +126,7 @@ def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def _on_this_rank(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def _run_keras_method(model: Any, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Runs Keras's method on this rank; with our batches it is an evaluation within a fit, in which ranks combine."""
     if model_state.get(model) is None or name.startswith("predict"):
         return original(model, *args, **kwargs)

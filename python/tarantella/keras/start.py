@@ -45,7 +45,7 @@ def _synchronize(model: Any, spec: Any, kind: str, rows: int | None) -> None:
     replicas.check_alike(model, optimizers=kind == "train")
     from_master(model, replicas.variables(model, optimizers=kind == "train"))
     patches.hook_model(model)
-    model_state.of(model).start()
+    model_state.of(model).reset_for_call()
     if kind != "predict":
         batch_dependent.try_out_loss(model, spec.data, rows)
 

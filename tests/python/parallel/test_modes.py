@@ -12,7 +12,7 @@ HEAD = """
 import os, re, signal, sys, time, numpy as np, keras, tensorflow as tf
 import tarantella as tnt
 from tarantella._job import runtime
-from tarantella._backend import tensorflow as backend
+from tarantella._backend import steps, tensorflow as backend
 rank = tnt.get_rank()
 x = np.ones((16, 4), "float32"); y = np.zeros((16, 1), "float32")
 def net():
@@ -101,13 +101,13 @@ def test_where_xla_has_no_custom_calls_training_and_evaluation_do_without(script
         "sys.modules['tensorflow.compiler.tf2xla.ops'] = None\n"
         "class Watched(keras.Sequential):\n"
         "    def train_step(self, batch):\n"
-        "        assert not backend.xla.compiled()\n"
+        "        assert not backend.plans.is_xla()\n"
         "        return super().train_step(batch)\n"
         "    def test_step(self, batch):\n"
-        "        assert not backend.xla.compiled()\n"
+        "        assert not backend.plans.is_xla()\n"
         "        return super().test_step(batch)\n"
         "    def predict_step(self, batch):\n"
-        "        assert backend.xla.compiled()\n"
+        "        assert backend.plans.is_xla()\n"
         "        return super().predict_step(batch)\n"
         "model = compiled(tnt.Model(Watched(net().layers)))\n"
         "for _ in range(2): model.fit(x, y, batch_size=4, validation_data=(x, y), verbose=0)\n"
@@ -152,7 +152,7 @@ def test_gradients_of_two_bytes_travel_as_they_are(mode: str, scripts: Any) -> N
         "        model.fit(x, y + 1, batch_size=4, verbose=0)\n"
         "        trained.append([w.astype('float64') for w in model.get_weights()])\n"
         "        if wrap is tnt.Model:\n"
-        "            (key,) = backend.plans.plans._plans[model.optimizer]\n"
+        "            (key,) = steps._plans[model.optimizer]\n"
         "            assert {name for _, name in key[2:]} == {dtype}, key\n"
         "    for ours, plain in zip(*trained):\n"
         "        np.testing.assert_allclose(ours, plain, atol=0.03)\n"

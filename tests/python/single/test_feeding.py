@@ -37,7 +37,7 @@ class Own(keras.Model):
 def raised(rows_of_a_batch: Any, steps: int = 0) -> str:
     """The error that `fit` ends with where a step, or a callback after `steps` steps, raises one."""
     model = Own()
-    model_state.of(model).start()
+    model_state.of(model).reset_for_call()
     for _ in range(steps):
         replicas.before_step(model)
     batches = types.SimpleNamespace(element_spec=types.SimpleNamespace(data=tf.TensorSpec([None], tf.float32)))

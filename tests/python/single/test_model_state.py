@@ -52,7 +52,7 @@ def test_facts_end_with_the_model() -> None:
     before = len(model_state._known)
     kept, passing = Model(), Model()
     for each in (kept, passing):
-        model_state.of(each).start()
+        model_state.of(each).reset_for_call()
         model_state.of(each).added_sum(each, True, 0)
     assert len(model_state._known) == before + 2
     del each, passing
@@ -97,14 +97,14 @@ def test_saving_by_the_master_ends_with_the_outermost_block() -> None:
 
 
 def test_what_was_read_lapses_with_the_next_call_whatever_its_dataset(model: Any) -> None:
-    model_state.of(model).start()
+    model_state.of(model).reset_for_call()
     model_state.note_batch(model, 7)
     model_state.note_batch(model, 8, [keras.ops.convert_to_tensor([float("nan"), 1.0])])
     for _ in range(2):
         replicas.before_step(model)
     found = model_state.of(model)
     assert (int(found.data_fingerprint), int(found.nan_labels), found.completed) == (15, 1, 1)
-    model_state.of(model).start()
+    model_state.of(model).reset_for_call()
     assert (int(found.data_fingerprint), int(found.nan_labels), found.completed) == (0, 0, -1)
 
 
@@ -112,10 +112,10 @@ def test_layers_are_apart_from_a_step_until_the_next_average(model: Any, monkeyp
     averages: list[Any] = []
     monkeypatch.setattr(epoch_end, "average_of", lambda model, differ: averages.append(differ) or [])
     monkeypatch.setattr("tarantella.keras.replicas.differing", list)
-    model_state.of(model).start()
+    model_state.of(model).reset_for_call()
     start.from_master(model, [])
     replicas.before_step(model)
-    model_state.of(model).start()  # another call does not bring them together
+    model_state.of(model).reset_for_call()  # another call does not bring them together
     for _ in range(2):
         start.from_master(model, [])
     assert len(averages) == 1
@@ -131,7 +131,7 @@ def test_ranks_are_equal_for_single_batches_of_a_kind_until_the_next_compile(
     model.weights = []
     for kind in ("predict", "train", "test", "train", "predict"):
         fit._start(model, kind, batch)
-    model_state.of(model).start()
+    model_state.of(model).reset_for_call()
     fit._start(model, "train", batch)  # fit and evaluate leave them equal
     assert [kind for _, kind, *_ in started] == ["predict", "train", "test"]
     model.compile()
@@ -158,7 +158,7 @@ def test_weight_checks_count_on_until_their_setting_changes(model: Any, monkeypa
 
     def compares(steps: int) -> int:
         compared.clear()
-        model_state.of(model).start()
+        model_state.of(model).reset_for_call()
         for _ in range(steps):
             replicas.before_step(model)
         return len(compared)

@@ -17,7 +17,7 @@ from tarantella._exchange import described
 from tarantella.keras import callbacks, epoch_end, replicas
 from tarantella.keras.callbacks import placement
 from tarantella.keras.step import batch_dependent
-from tarantella.keras.step.step import declared_reduction
+from tarantella.keras.step.step import tnt_reduction_of
 
 STATES = [
     {"total": np.array([1.0, 5.0]), "count": np.array(2.0)},
@@ -132,7 +132,7 @@ def test_another_reduction_is_refused() -> None:
     function = declared(own_function)
     function.tnt_reduction = "average"
     with pytest.raises(ValueError, match="tnt_reduction of 'own_function' must be 'mean' or 'sum' \\(got 'average'\\)"):
-        declared_reduction(wrapped(function))
+        tnt_reduction_of(wrapped(function))
 
 
 def test_streams_of_random_numbers_differ_from_rank_to_rank() -> None:

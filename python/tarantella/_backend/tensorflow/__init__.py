@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from .gather import gather_rows, why_not_gathered
 from .gradients import StepGradients as step_gradients
+from .plans import why_not_compiled
 from .reduce import allreduce, sum_over_ranks, without_repeats
 from .sandbox import Sandbox as sandboxed
 from .sandbox import peek, recorded_or_replayed, rows
@@ -29,7 +30,6 @@ from .steps import (
     variables_outside,
 )
 from .tape import gradient_hooks
-from .xla import why_not_compiled
 
 # The methods of TensorFlow that write checkpoints, and what they leave behind beside files.
 

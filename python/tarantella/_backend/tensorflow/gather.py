@@ -11,8 +11,8 @@ from tensorflow.python.eager import record
 
 from ..._job import runtime
 from ...keras import private
-from . import plans, xla
-from .plans import counter, operations
+from . import plans
+from .plans import operations, zero_variable
 
 # Keras takes the logits of an output from the operation that makes it, where it finds one of these.
 _ACTIVATIONS = {"Softmax": tf.nn.softmax, "Sigmoid": tf.nn.sigmoid}
@@ -26,9 +26,13 @@ _KINDS = {
 
 
 def gather_rows(
-    what: str, parts: Sequence[tf.Tensor], fraction: tf.Tensor | None, empty: tf.Tensor | None, number: tf.Tensor | None
+    what: str,
+    parts: Sequence[tf.Tensor],
+    fraction: tf.Tensor | None,
+    empty: tf.Tensor | None,
+    step_number: tf.Tensor | None,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    if xla.compiled():
+    if plans.is_xla():
         raise NotImplementedError(
             f"the rows of all ranks of {what} are gathered, and XLA would have to know how many there are; compile the "
             "model with jit_compile=False"
@@ -39,7 +43,7 @@ def gather_rows(
     context = runtime.context()
     no_row_limit = tf.constant(tf.int64.max)
     activations = [_activation_of(part) for part in parts]
-    with plans.serialized(_turn(), tf.zeros([], tf.int64) if number is None else number) as (step, ended):
+    with plans.serialized(_turn(), tf.zeros([], tf.int64) if step_number is None else step_number) as (step, ended):
         counts, rows = operations().tarantella_gather(
             step,
             no_row_limit if empty is None else tf.where(empty, tf.zeros([], tf.int64), no_row_limit),
@@ -51,7 +55,7 @@ def gather_rows(
             context=context.number,
             ranks=context.size,
             what=what,
-            alike=fraction is not None,
+            replicated=fraction is not None,
         )
         ended.append(counts)
     counts.set_shape([len(parts), context.size])
@@ -68,7 +72,7 @@ def gather_rows(
 
 @functools.cache
 def _turn() -> tf.Variable:
-    return counter()
+    return zero_variable()
 
 
 def _activation_of(part: tf.Tensor) -> Any:
@@ -92,20 +96,20 @@ def why_not_gathered(part: Any) -> str:
 
 @tf.RegisterGradient("TarantellaGather")
 def _of_gather(op: Any, *upstream: Any) -> list[Any]:
-    """What all ranks have for this rank's rows, summed, or, where it is alike, divided by this rank's fraction."""
+    """What all ranks have for this rank's rows, summed, or, where it is replicated, divided by this rank's fraction."""
     step, _, fraction, *parts = op.inputs
     counts, rank = op.outputs[0], runtime.get_rank()
     floats = [i for i, part in enumerate(parts) if part.dtype.is_floating]
     found = [tf.convert_to_tensor(upstream[1 + i]) for i in floats]
-    # Where a tape differentiates this, what comes back is no longer alike.
-    alike = op.get_attr("alike") and not record.could_possibly_record()
-    if not alike:
+    # Where a tape differentiates this, what comes back is no longer replicated.
+    replicated = op.get_attr("replicated") and not record.could_possibly_record()
+    if not replicated:
         found = _sums(step, found, f"{tf.compat.as_str(op.get_attr('what'))}, gradient")
     gradients: list[Any] = [None] * len(parts)
     for i, each in zip(floats, found, strict=True):
         before, rows = tf.reduce_sum(counts[i, :rank]), counts[i, rank]
         own = each[before : before + rows]
-        if alike:
+        if replicated:
             own = tf.math.divide_no_nan(own, tf.cast(fraction, own.dtype))
         missing = tf.shape(parts[i], tf.int64)[0] - rows  # a padding row
         own = tf.pad(own, [[0, missing], *([0, 0] for _ in parts[i].shape[1:])])

@@ -20,7 +20,7 @@ from ..._job import log, runtime
 from ..._job.log import abbreviated
 from ..steps import Step, TrainedModel, key
 from . import provenance, reduce, slices, steps
-from .plans import counter
+from .plans import zero_variable
 
 
 class StepGradients:
@@ -32,7 +32,7 @@ class StepGradients:
         self._known: dict[int, Any] = {}
         self._local = 0
         self._summed: set[int] = set()  # variables, by key, whose gradients were summed in this step
-        self._numbered = False  # whether any were summed with the number of the step
+        self._has_step_number = False  # whether any were summed with the number of the step
         self._made: dict[int, Any] = {}  # the sums of an eager step, by id
 
     # For the hooks of tapes.
@@ -44,7 +44,8 @@ class StepGradients:
     def note_call(self, variables: set[int]) -> None:
         self._summed |= variables
 
-    def is_reduced(self, source: Any) -> bool:
+    def reduces(self, source: Any) -> bool:
+        """Whether gradients by this source are summed: it is a variable of the model or of its optimizers."""
         if self._local:
             return False
         if key(source) not in self._known and hasattr(source, "trainable"):
@@ -60,6 +61,7 @@ class StepGradients:
         return self._step.is_keras_own and not differentiable and not self._summed
 
     def weight(self) -> Any:
+        """What the gradients of this rank's loss are multiplied by, as `Step.weight`; None where that is 1."""
         return None if self._step.is_sum else self._step.fraction("float64")
 
     @contextlib.contextmanager
@@ -84,7 +86,7 @@ class StepGradients:
 
     # For optimizers.
 
-    def applied(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def to_apply(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         found, summed = list(gradients), self._all_summed()
         unsummed, others, changed, unknown = list[int](), list[int](), list[int](), list[int]()
         for i, (gradient, variable) in enumerate(zip(gradients, variables, strict=True)):
@@ -117,7 +119,7 @@ class StepGradients:
             _warn_of_changed(variables, differ)
         return found
 
-    def reduced(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def reduce(self, gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         summed = self._all_summed()
         for gradient, variable in zip(gradients, variables, strict=True):
             if gradient is None or key(variable) not in summed:
@@ -144,7 +146,7 @@ class StepGradients:
         in_trace = provenance.summed_in_trace()
         self._state.note_summed(self._summed | in_trace)
         counts = self._model.optimizer_counts()
-        if counts and (self._numbered or in_trace or not self._step.is_keras_own):
+        if counts and (self._has_step_number or in_trace or not self._step.is_keras_own):
             number = 1 + sum(ops.cast(each, "int64") for each in counts)
             state = self._state
             reduce.check_step_end(state.end_owner, state.plan_owners, "the updates", number, state.step_metadata)
@@ -153,15 +155,15 @@ class StepGradients:
         self, variables: Sequence[Any], empty: Any, zero_copy_optimizer: Any = None
     ) -> Callable[..., list[Any]]:
         """`reduce.allreduce` for the gradients of some of the variables. It does not hold the step."""
-        number = self._step.step_number if zero_copy_optimizer is None else None
-        self._numbered |= number is not None
+        step_number = self._step.step_number if zero_copy_optimizer is None else None
+        self._has_step_number |= step_number is not None
         return functools.partial(
             reduce.allreduce,
             self._owner(variables) if zero_copy_optimizer is None else zero_copy_optimizer,
             alias_outputs=zero_copy_optimizer is not None,
             rows=self.static_rows,
             empty=empty,
-            step_number=number,
+            step_number=step_number,
             check=self._model.checks_gradients,
         )
 
@@ -195,7 +197,7 @@ class StepGradients:
             return self._step.weight
         known = self._state.already_summed
         if key(variable) not in known:
-            known[key(variable)] = counter()
+            known[key(variable)] = zero_variable()
         weight = ops.where(known[key(variable)] > 0, float(runtime.is_master_rank()), 1.0)
         return lambda dtype: ops.cast(weight, dtype)
 
@@ -226,7 +228,7 @@ class StepGradients:
         self._state.summed |= noted
         if tf.executing_eagerly():
             self._made.update((id(each), each) for each in sums if each is not None)
-        elif self._numbered:
+        elif self._has_step_number:
             provenance.note_summed(noted)
 
     def _all_summed(self) -> set[int]:

@@ -1,8 +1,9 @@
-"""The core's operations and its plans in graphs, and the order in which the runs of a reduction follow one another."""
+"""How graphs, also those that XLA compiles, call the core: its operations, plans, and the order of their runs."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import enum
 import functools
 import weakref
@@ -11,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
 
-from .. import plans
-from ..steps import in_fresh_thread
+from ..steps import core_plan, in_fresh_thread
 
 
 class Plan(NamedTuple):
@@ -41,12 +42,12 @@ def plan(
     context: Any,
     step_check: StepCheck = StepCheck.ON_NODE,
 ) -> Plan:
-    """`_backend.plans.plan`, as graphs use it."""
+    """`core_plan`, as graphs use it."""
 
     def make(number: int) -> Plan:
-        return Plan(number, context.buckets(number, len(tensors)), counter())
+        return Plan(number, context.buckets(number, len(tensors)), zero_variable())
 
-    found: Plan = plans.plan(owner, key, what, tensors, context, int(step_check), make)
+    found: Plan = core_plan(owner, key, what, tensors, context, int(step_check), make)
     return found
 
 
@@ -55,34 +56,34 @@ _runs: weakref.WeakKeyDictionary[Any, dict[tuple[int, ...], tf.Variable]] = weak
 
 
 @contextlib.contextmanager
-def ordered_runs(owner: Any, variables: Sequence[Any], number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
+def ordered_runs(owner: Any, variables: Sequence[Any], step_number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
     """Orders the runs of one reduction in a step, as in a loop or in two calls of a function.
 
-    Each starts after the one before has ended (`serialized`). Without a `number` nothing is ordered.
+    Each starts after the one before has ended (`serialized`). Without a `step_number` nothing is ordered.
     """
-    if number is None or tf.executing_eagerly():
-        yield number, []
+    if step_number is None or tf.executing_eagerly():
+        yield step_number, []
         return
     runs, key = _runs.setdefault(owner, {}), tuple(id(v) for v in variables)
     if key not in runs:
-        runs[key] = counter()
-    with serialized(runs[key], number) as turn:
+        runs[key] = zero_variable()
+    with serialized(runs[key], step_number) as turn:
         yield turn
 
 
 @contextlib.contextmanager
-def serialized(variable: tf.Variable, number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
+def serialized(variable: tf.Variable, step_number: Any) -> Iterator[tuple[Any, list[tf.Tensor]]]:
     """Within a graph: keeps runs apart that name the same variable, so that each begins after the one before has ended.
 
-    Gives `number` as a tensor that exists once the run before has ended, and a list to which the caller adds the
+    Gives `step_number` as a tensor that exists once the run before has ended, and a list to which the caller adds the
     tensors with which this run ends. TensorFlow keeps the order of operations that use a variable, also in branches,
     loops and functions.
     """
     ended: list[tf.Tensor] = []
     if not tf.executing_eagerly():
         with tf.control_dependencies([variable.read_value()]):
-            number = tf.identity(number)
-    yield number, ended
+            step_number = tf.identity(step_number)
+    yield step_number, ended
     if not tf.executing_eagerly():
         assign_after(ended, variable)
 
@@ -109,5 +110,64 @@ def operations() -> Any:
     return tf.load_op_library(LIBRARY)
 
 
-def counter() -> tf.Variable:
+def zero_variable() -> tf.Variable:
     return in_fresh_thread(lambda: tf.Variable(tf.zeros([], tf.int64), trainable=False))
+
+
+# The collection of a graph for XLA that holds a result of each call of the core.
+_XLA_CALLS = "tarantella_calls"
+
+
+def is_xla() -> bool:
+    """Whether the graph that is traced now will be compiled by XLA (`jit_compile=True`)."""
+    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
+
+
+@functools.cache
+def _xla_custom_call() -> Any:
+    """The operation with which XLA calls a function; None where it cannot call the core."""
+    operations()
+    try:
+        from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+        found = gen_xla_ops.xla_custom_call_v2
+    except (ImportError, AttributeError):  # no public name of TensorFlow
+        return None
+    return found if ctypes.CDLL(LIBRARY).tarantella_xla() else None
+
+
+def why_not_compiled() -> str:
+    if tf.config.get_visible_devices("GPU"):
+        return "GPUs, on which XLA cannot call tarantella yet"
+    return "" if _xla_custom_call() else "this version of TensorFlow"
+
+
+def xla_call(
+    plan: Plan, values: list[tf.Tensor], after: Sequence[tf.Tensor], step_number: tf.Tensor | None = None
+) -> list[tf.Tensor]:
+    """Has XLA call the core. `after` is `latest_xla_call()`.
+
+    Raises NotImplementedError where XLA cannot.
+    """
+    custom_call = _xla_custom_call()
+    if custom_call is None:
+        raise NotImplementedError("XLA cannot call tarantella in this TensorFlow; compile with jit_compile=False")
+    step_numbers = [] if step_number is None else [step_number]
+    sums: list[tf.Tensor] = custom_call(
+        [*values, *step_numbers, *after],
+        call_target_name="tarantella_allreduce",
+        backend_config=f"{plan.number} {len(values)} {len(step_numbers)}",
+        has_side_effect=True,
+        result_dtypes=[value.dtype for value in values],
+        result_shapes=[value.shape for value in values],
+    )
+    tf.compat.v1.add_to_collection(_XLA_CALLS, tf.stop_gradient(sums[-1]))
+    return sums
+
+
+def latest_xla_call() -> list[tf.Tensor]:
+    """What the next call for XLA takes beside its values, unread: a result of the call before.
+
+    Calls block, so all ranks must make them in one order, and XLA keeps no order but that of data.
+    """
+    return list(tf.compat.v1.get_collection(_XLA_CALLS)[-1:])

@@ -11,7 +11,7 @@ from ..._exchange import short_name_of
 from ..._job import log, runtime
 from ..._job.groups import Group
 from ..steps import known_rows
-from . import plans, slices, steps, xla
+from . import plans, slices, steps
 from .plans import operations
 from .provenance import ITERATORS
 
@@ -37,7 +37,7 @@ def allreduce(
     loops, and twice in a step.
     """
     own = list(gradients) if weight == 1 else [slices.scaled(each, lambda _: weight) for each in gradients]
-    results = [_without_slices(g, v) if xla.compiled() else g for g, v in zip(own, variables, strict=True)]
+    results = [_without_slices(g, v) if plans.is_xla() else g for g, v in zip(own, variables, strict=True)]
     sparse = [i for i, each in enumerate(results) if isinstance(each, tf.IndexedSlices)]
     dense = [i for i, each in enumerate(results) if each is not None and i not in sparse]
     group = Group() if group is None else group
@@ -61,12 +61,12 @@ def allreduce(
 
 
 def _plan_of_gradients(
-    owner: Any, gradients: list[tf.Tensor], variables: list[Any], group: Group, compares_number: bool, check: bool
+    owner: Any, gradients: list[tf.Tensor], variables: list[Any], group: Group, compares_step_number: bool, check: bool
 ) -> plans.Plan:
     for gradient, variable in zip(gradients, variables, strict=True):
         if not tf.executing_eagerly():
             gradient.set_shape(variable.shape)
-    step_check = plans.StepCheck.ON_ALL_NODES if compares_number else plans.StepCheck.ON_NODE
+    step_check = plans.StepCheck.ON_ALL_NODES if compares_step_number else plans.StepCheck.ON_NODE
     types = [gradient.dtype.name for gradient in gradients]
     key = (group.ranks, step_check, *((id(v), dtype) for v, dtype in zip(variables, types, strict=True)))
     tensors = [(short_name_of(v), dtype, tuple(v.shape)) for v, dtype in zip(variables, types, strict=True)]
@@ -87,11 +87,11 @@ def _sums(
 ) -> list[tf.Tensor]:
     """One operation a bucket, which waits for all its gradients; eagerly, and under XLA, one for all.
 
-    `after` is `xla.latest_call()`, by default that of now.
+    `after` is `plans.latest_xla_call()`, by default that of now.
     """
-    if xla.compiled():
+    if plans.is_xla():
         values = gradients if empty is None else [tf.where(empty, tf.zeros_like(each), each) for each in gradients]
-        return xla.call(plan, values, xla.latest_call() if after is None else after, step_number)
+        return plans.xla_call(plan, values, plans.latest_xla_call() if after is None else after, step_number)
     eager = tf.executing_eagerly()
     empty = tf.constant(False) if empty is None else empty
     if step_number is None:
@@ -171,18 +171,22 @@ def sum_over_ranks(
         if plan is None:
             return tf.convert_to_tensor(context().allreduce(values.numpy().ravel(), name).reshape(values.shape))
         (total,) = _sums(plan, [values], after=after)
-        if not xla.compiled():  # what depends on data alone could run before the step before has ended
+        if not plans.is_xla():  # what depends on data alone could run before the step before has ended
             plans.assign_after([total], plan.zero_variable)
         return total
 
     @tf.custom_gradient
     def with_gradient(values: tf.Tensor, *after: tf.Tensor) -> Any:
         def gradient(upstream: tf.Tensor) -> Any:
-            return sum_of(names[1], upstream, xla.latest_call()), *(None for _ in after)
+            return sum_of(names[1], upstream, plans.latest_xla_call()), *(None for _ in after)
 
         return sum_of(what, values, after), gradient
 
-    return with_gradient(values, *xla.latest_call()) if differentiable else sum_of(what, values, xla.latest_call())
+    return (
+        with_gradient(values, *plans.latest_xla_call())
+        if differentiable
+        else sum_of(what, values, plans.latest_xla_call())
+    )
 
 
 def check_step_end(
@@ -196,7 +200,7 @@ def check_step_end(
     """
     values = tf.zeros([1])
     plan = _plan_of_sum(owner, what, values, runtime.context, plans.StepCheck.EXCLUSIVE)
-    if xla.compiled():
+    if plans.is_xla():
         _sums(plan, [values], step_number=step_number)
         return
     before = [] if tf.executing_eagerly() else plans.ends_of_runs(after_owners)

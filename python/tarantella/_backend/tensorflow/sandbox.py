@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import tree
 
 from ..steps import in_fresh_thread
-from .plans import counter
+from .plans import zero_variable
 from .steps import assigned, cut_rows, type_of
 
 # By the names that Keras and TensorFlow give to the state of a generator of random numbers.
@@ -41,7 +41,7 @@ class Sandbox:
     ) -> None:
         self._variables = list(variables or ())
         self._before: list[tuple[Any, tf.Tensor]] = []  # the values before a run that has left some as they are
-        self._mode, self._recorded, self._calls = counter(), list[tf.Variable](), 0
+        self._mode, self._recorded, self._calls = zero_variable(), list[tf.Variable](), 0
         if variables is not None:
             self._function = function
         else:

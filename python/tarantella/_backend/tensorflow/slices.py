@@ -77,20 +77,21 @@ def _joined(indices: tf.Tensor) -> list[tf.Tensor]:
 
 
 def of_all_ranks(
-    gradients: list[list[LookupSlices]], group: Group, number: Any = None, checked: Sequence[str] = ()
+    gradients: list[list[LookupSlices]], group: Group, step_number: Any = None, checked: Sequence[str] = ()
 ) -> list[tf.IndexedSlices]:
     """The slices that one process has for the global batch, from this rank's pieces of each gradient.
 
     Slices of rows are those of all ranks, in rank order, which is the order of the global batch's rows. Slices that
     the batch has once, whatever its rows, are summed over the ranks. Collective when it runs, in a graph or eagerly.
-    One function takes them all, so that ranks cannot differ in the order of several. `number` is that of the step.
+    One function takes them all, so that ranks cannot differ in the order of several. `step_number` is that of the
+    training step.
     With the names of the gradients in `checked`, one that is not finite is an error.
     """
     flat = [piece for gradient in gradients for piece in gradient]
     parts = [part for piece in flat for part in (piece.slices.values, piece.slices.indices)]
     names = [name for name, gradient in zip(checked, gradients, strict=False) for _ in gradient]
     exchange = functools.partial(_exchanged, group, [piece.origin for piece in flat], names)
-    step = tf.constant(0, tf.int64) if number is None else number
+    step = tf.constant(0, tf.int64) if step_number is None else step_number
     exchanged = tf.numpy_function(exchange, [step, *parts], [part.dtype for part in parts], name=provenance.SLICES)
     for result, part in zip(exchanged, parts, strict=True):
         result.set_shape([None, *part.shape[1:]])

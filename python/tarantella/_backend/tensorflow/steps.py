@@ -12,9 +12,8 @@ import tensorflow as tf
 from keras import tree
 
 from ..steps import Hook, Rollback, RunStep
-from . import xla
 from .graphs import FunctionCall, TensorInCall, body, functions, operations, resolved, walk_completes
-from .plans import counter
+from .plans import is_xla, zero_variable
 from .provenance import READS, is_from_own_rows
 
 steps_are_stateful = True
@@ -105,10 +104,10 @@ _inspected: weakref.WeakKeyDictionary[Any, tf.Variable] = weakref.WeakKeyDiction
 def inspect_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], inspect: Callable[[Any, Any], None]) -> None:
     """In a graph it is part of it; under XLA nothing is looked at, nor slices, nor floats of less than 32 bits."""
     dense = [i for i, v in enumerate(values) if isinstance(v, tf.Tensor) and v.dtype in (tf.float32, tf.float64)]
-    if not dense or xla.compiled():
+    if not dense or is_xla():
         return
     largest = max(dense, key=lambda i: values[i].shape.num_elements() or 0)
-    looked = _inspected.setdefault(owner, counter())
+    looked = _inspected.setdefault(owner, zero_variable())
 
     def call(own: Any, total: Any) -> np.int64:
         inspect(own, total)
@@ -138,7 +137,7 @@ def rollback_where(rollback: Rollback, step: Callable[[], Any]) -> Any:
         return [tf.zeros([0], v.dtype) for v in values]
 
     # XLA wants the shapes to agree too.
-    saved = [] if not values else keep() if xla.compiled() else tf.cond(condition, keep, skip)
+    saved = [] if not values else keep() if is_xla() else tf.cond(condition, keep, skip)
     result = step()
     same_on_all_ranks = {id(v) for v in rollback.exempt()}
     if not tf.executing_eagerly():

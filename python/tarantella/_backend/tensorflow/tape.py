@@ -89,11 +89,11 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
         # In a backward pass, layers that are computed again take gradients with tapes of their own: those are local.
         take = functools.partial(local, tape, target, sources, unconnected_gradients=unconnected_gradients)
         gradients_of_step, flat = find(), tf.nest.flatten(sources)
-        places = [] if gradients_of_step is None else [i for i, v in enumerate(flat) if gradients_of_step.is_reduced(v)]
+        places = [] if gradients_of_step is None else [i for i, v in enumerate(flat) if gradients_of_step.reduces(v)]
         if gradients_of_step is None or not places:
             return take(output_gradients)
         targets = tf.nest.flatten(target)
-        seeds = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
+        upstreams = [None] * len(targets) if output_gradients is None else tf.nest.flatten(output_gradients)
         is_users = not gradients_of_step.is_only_keras_gradient(record.could_possibly_record())
         if is_users and any(map(is_of_one_row, targets)):
             raise NotImplementedError(
@@ -103,13 +103,13 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
             )
         # The weight of a target with a value for each row is 1: TensorFlow takes the gradient of the sum.
         weight, rows = gradients_of_step.weight(), gradients_of_step.static_rows
-        weights = [None if has_rows(*each, rows) else weight for each in zip(targets, seeds, strict=True)]
+        weights = [None if has_rows(*each, rows) else weight for each in zip(targets, upstreams, strict=True)]
         weighs = any(weight is not None for weight in weights)
         # Where all sources are variables, the backward pass starts from the weight: nothing is multiplied.
         starts = weighs and (len(places) == len(flat) or any(weight is None for weight in weights))
         starts = starts and all(isinstance(each, (tf.Tensor, tf.Variable)) for each in targets)
         if starts:
-            output_gradients = [_seed(*each) for each in zip(targets, weights, seeds, strict=True)]
+            output_gradients = [_output_gradient(*each) for each in zip(targets, weights, upstreams, strict=True)]
         gradients = tf.nest.flatten(take(output_gradients))
         own = [gradients[i] for i in places]
         if weighs and not starts:
@@ -122,7 +122,7 @@ def _gradient(find: Callable[[], StepGradients | None], original: _Method) -> _M
     return gradient
 
 
-def _seed(target: Any, weight: Any, given: Any) -> Any:
+def _output_gradient(target: Any, weight: Any, given: Any) -> Any:
     """What the backward pass starts from; it takes no None beside others."""
     dtype = tf.as_dtype(target.dtype)
     if weight is None or not (dtype.is_floating or dtype.is_complex):

@@ -1,4 +1,4 @@
-"""Reading, checking and splitting tf.data pipelines, for any backend.
+"""Reading, checking and splitting tf.data pipelines, for any backend; one TensorFlow seed for all ranks.
 
 Its modules import TensorFlow. They are loaded when they are first used: `tf_data.slicer`.
 """
@@ -9,10 +9,14 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from . import dataset, from_arrays, from_batches, per_rank, seeds, slicer, structure
+from ..._job.environment import is_verified, layout
+from ..._job.import_hooks import after_import
+from ..._job.log import logger
 
-__all__ = ["dataset", "from_arrays", "from_batches", "per_rank", "seeds", "slicer", "structure"]
+if TYPE_CHECKING:
+    from . import dataset, from_arrays, from_batches, per_rank, slicer, structure
+
+__all__ = ["dataset", "from_arrays", "from_batches", "per_rank", "slicer", "structure"]
 
 
 def __getattr__(name: str) -> Any:
@@ -40,3 +44,39 @@ def is_tarantella_dataset(data: Any) -> bool:
 def _is_of(value: Any, module: str, kind: str) -> bool:
     loaded = sys.modules.get(module)
     return loaded is not None and isinstance(value, getattr(loaded, kind))
+
+
+# Without one, an unseeded shuffle differs from rank to rank.
+DEFAULT_SEED = 42
+
+
+def global_seed() -> int | None:
+    from tensorflow.python.eager import context
+
+    seed: int | None = context.global_seed()
+    return seed
+
+
+def set_global_seed(seed: int) -> None:
+    sys.modules["tensorflow"].random.set_seed(seed)
+
+
+def _set_default(_: Any = None) -> None:
+    """Gives TensorFlow a fixed global seed if the user has set none."""
+    if global_seed() is None:
+        set_global_seed(DEFAULT_SEED)
+        logger.info(
+            "shuffles without a seed use the default seed %d on every rank; tf.random.set_seed or "
+            "keras.utils.set_random_seed choose another",
+            DEFAULT_SEED,
+        )
+
+
+def arrange_default_seed() -> None:
+    """Sets the default seed, now or as soon as TensorFlow gets imported: on several ranks, and what they verify."""
+    if layout().size == 1 and not is_verified():
+        return
+    if hasattr(sys.modules.get("tensorflow"), "random"):
+        _set_default()
+    else:
+        after_import("tensorflow", _set_default)

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 from numpy.typing import NDArray
+from tensorflow.python.eager import context
 
 from ..._backend.tensorflow.steps import type_of
 from ...keras import private
@@ -17,7 +18,6 @@ from ...keras.private import ArrayDataAdapter
 from .. import adapter as adapters
 from ..adapter import ShardedAdapter, rows_of_arrays
 from ..rows import PredictBatch, rows_of_rank
-from . import seeds
 from .rewrite import cached_map
 from .slicer import Slicer, fingerprint, micro_batch
 
@@ -54,7 +54,7 @@ def distribute(adapter: ArrayDataAdapter, rank: int, size: int, positions: bool 
     least = min(adapter.partial_batch_size or batch_size, batch_size)
     slicer = Slicer(rank, size, padded=least < size, positions=positions)
     order = _kept_order if samples <= _KEPT else _order
-    indices = order(samples, batch_size, private.is_shuffled(adapter), seeds.global_seed())
+    indices = order(samples, batch_size, private.is_shuffled(adapter), context.global_seed())
     # The arrays are one repeated element, because captured constants would be copied into the graph.
     whole = tf.data.Dataset.from_tensors(sliceable(private.arrays_of(adapter))).repeat()
     options = tf.data.Options()

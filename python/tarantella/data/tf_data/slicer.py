@@ -9,9 +9,8 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from ..._backend.tensorflow.plans import operations
+from ..._backend.tensorflow.plans import is_xla, operations
 from ..._backend.tensorflow.steps import cut_rows
-from ..._backend.tensorflow.xla import compiled
 from ..rows import ROWS_LIMIT, SHARED, MicroBatch, PaddedMicroBatch, PredictBatch, has_rows
 
 _WITHOUT_BYTES = (tf.string, tf.variant, tf.resource)  # whose tensors hold references
@@ -129,7 +128,7 @@ def mark_arrival(batch: Any, rows: Any) -> Any:
 
     `rows` is a scalar integer. Shows nothing under XLA.
     """
-    if compiled():
+    if is_xla():
         return batch
     parts = tf.nest.flatten(batch, expand_composites=True)
     with tf.device("CPU:0"):  # where the pipeline leaves them

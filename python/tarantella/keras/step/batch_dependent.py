@@ -28,7 +28,7 @@ from ..._job import log, runtime
 from ...data.rows import rows_of_rank
 from .. import hooks, model_state, private, replicas
 from . import gather
-from .step import current_step, declared_reduction, name_of
+from .step import current_step, name_of, tnt_reduction_of
 
 # Those of Keras that treat rows alike.
 REGULARIZERS = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
@@ -105,7 +105,7 @@ def needs_all_rows(owner: Any) -> bool:
     kind: Any = type(owner) if isinstance(owner, (keras.losses.Loss, keras.metrics.Metric)) else owner
     parts = [kind] if function is None else [kind, function]
     return (
-        declared_reduction(owner) is None
+        tnt_reduction_of(owner) is None
         and not hasattr(owner, "tnt_combine")
         and (
             (function is None and isinstance(owner, keras.losses.Loss))
@@ -124,7 +124,7 @@ def computed_on_all_rows(model: Any) -> list[str]:
 def has_own_loss(model: Any) -> bool:
     """Whether the model's class has a `compute_loss` of its own, which `tnt_reduction` does not describe."""
     theirs = getattr(type(model), "compute_loss", keras.Model.compute_loss)
-    return theirs is not keras.Model.compute_loss and declared_reduction(model) is None
+    return theirs is not keras.Model.compute_loss and tnt_reduction_of(model) is None
 
 
 def loss_uses(model: Any) -> tuple[str, ...]:

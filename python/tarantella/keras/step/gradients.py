@@ -132,7 +132,7 @@ def _apply_hook(optimizer: Any, original: Callable[..., Any]) -> Callable[..., A
             return original(reduced, trainable_variables)
 
         if step is not None:
-            return update(of(step).applied(grads, variables))
+            return update(of(step).to_apply(grads, variables))
         assert loop is not None
         return loop(optimizer, grads, variables, update)
 

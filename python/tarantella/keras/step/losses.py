@@ -25,7 +25,7 @@ from ..._backend.steps import in_fresh_thread
 from ..._job import log
 from .. import hooks, model_state, private
 from . import batch_dependent, first_batch, gather
-from .step import Step, current_step, declared_reduction, ratio
+from .step import Step, current_step, ratio, tnt_reduction_of
 
 _SUMS = ("sum", "none", None)
 
@@ -74,7 +74,7 @@ class WeightedLoss:
     def _fraction(self, step: Step, y_pred: Any, sample_weight: Any, values: Any) -> Any:
         """The fraction by which this rank's loss counts; None means that of its rows."""
         if values is None or len(values.shape) == 0:  # reduced by a user-defined function
-            if declared_reduction(self.loss) == "sum":
+            if tnt_reduction_of(self.loss) == "sum":
                 return 1.0
             if sample_weight is not None or _is_masked([y_pred, values]):
                 log.warn_once(

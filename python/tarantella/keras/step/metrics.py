@@ -19,7 +19,7 @@ from keras import ops, tree
 from ..._job import log
 from .. import hooks, model_state, private
 from . import batch_dependent, gather
-from .step import Step, current_step, declared_reduction
+from .step import Step, current_step, tnt_reduction_of
 
 
 def install(model: Any) -> None:
@@ -68,7 +68,7 @@ def _scalars_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[
         if step is not None and sample_weight is None and _is_scalar(values):
             values = ops.convert_to_tensor(values)
             sample_weight = step.fraction(values.dtype)
-            if declared_reduction(metric) == "sum":
+            if tnt_reduction_of(metric) == "sum":
                 values = step.sum_to_mean(values)
         return original(values, sample_weight=sample_weight)
 

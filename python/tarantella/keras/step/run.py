@@ -88,27 +88,27 @@ def _run(model: Any, kind: str, batch: Any, keras_step: KerasStep) -> Any:
 def _run_step(model: Any, trains: bool, batch: Any, keras_step: KerasStep) -> Any:
     method = "train_step" if trains else "test_step"
     is_keras_own = hooks.are_keras_own(model, method)
-    has_users = not (is_keras_own and hooks.are_keras_own(model, "compute_loss", "compute_metrics"))
-    if has_users and not backend.steps_are_stateful:
+    has_user_code = not (is_keras_own and hooks.are_keras_own(model, "compute_loss", "compute_metrics"))
+    if has_user_code and not backend.steps_are_stateful:
         raise NotImplementedError(
             f"{model.name} has its own {method}, compute_loss or compute_metrics; several ranks run these on Keras's "
             "tensorflow backend only so far"
         )
-    compares_number = has_users and runtime.get_size() > 1
+    compares_step_number = has_user_code and runtime.get_size() > 1
     metadata_variable = (
-        model_state.of(model).step_metadata if compares_number or backend.current_trace() is None else None
+        model_state.of(model).step_metadata if compares_step_number or backend.current_trace() is None else None
     )
-    with running(Step(model, batch, metadata_variable, is_keras_own, compares_number, trains)) as step:
+    with running(Step(model, batch, metadata_variable, is_keras_own, compares_step_number, trains)) as step:
         if backend.steps_are_stateful:
             model_state.note_batch(model, step.fingerprint, _labels(batch) if trains else ())
-        logs = _called(model, step, keras_step, batch.data)
+        logs = _run_keras_step(model, step, keras_step, batch.data)
         metrics.note_logs(step, trains, logs)
-        if trains and compares_number:
+        if trains and compares_step_number:
             gradients.of(step).end()
         return logs
 
 
-def _called(model: Any, step: Step, keras_step: KerasStep, data: Any) -> Any:
+def _run_keras_step(model: Any, step: Step, keras_step: KerasStep, data: Any) -> Any:
     if step.padding is None:
         return keras_step(data)
     same_on_all_ranks = {id(v) for layer in batch_dependent.synchronized(model) for v in layer.non_trainable_variables}

@@ -29,23 +29,23 @@ class Step:
         batch: MicroBatch | PaddedMicroBatch,
         metadata_variable: Any = None,
         is_keras_own: bool = True,
-        compares_number: bool = False,
+        compares_step_number: bool = False,
         trains: bool = True,
     ) -> None:
         """`metadata_variable` is that in which the step stores its numbers, `ModelState.step_metadata`, or None.
 
         Functions that are traced once and run in later steps read them there. `is_keras_own`: whether the step itself
-        is Keras's. `compares_number`: whether ranks compare its number.
+        is Keras's. `compares_step_number`: whether ranks compare its step number.
         """
         self.model, self.is_keras_own, self.trains = model, is_keras_own, trains
-        self.is_eager, self._compares_number = backend.current_trace() is None, compares_number
+        self.is_eager, self._compares_step_number = backend.current_trace() is None, compares_step_number
         # Without `metadata_variable`, functions that are traced in this step capture its tensors: no other can use them
         self.trace_cache_key: object = metadata_variable is not None or object()
         self._rows, self._global_rows, self.fingerprint = (batch.metadata[i] for i in range(3))
         # Whether this rank's row is padding: a copy, because it has none. None where that cannot happen.
         self.padding = batch.is_padding if isinstance(batch, PaddedMicroBatch) else None
         self.static_rows = known_rows(batch.data)
-        self.is_sum = declared_reduction(model) == "sum"
+        self.is_sum = tnt_reduction_of(model) == "sum"
         self.gradients: Gradients | None = None  # what is done with them, made when it is first asked for
         self.metadata_variable = metadata_variable
         if metadata_variable is not None:
@@ -78,7 +78,7 @@ class Step:
     @property
     def step_number(self) -> Any:
         """Which step of the call this is, from 1 on; None where only Keras's code runs: it is not compared."""
-        return self._stored(3) if self._compares_number else None
+        return self._stored(3) if self._compares_step_number else None
 
     def fraction(self, dtype: Any) -> Any:
         """The rows of this rank divided by the rows of the global batch."""
@@ -153,7 +153,7 @@ def ratio(part: Any, whole: Any, dtype: Any) -> Any:
     return ops.stop_gradient(ops.cast(quotient, dtype))
 
 
-def declared_reduction(owner: Any) -> str | None:
+def tnt_reduction_of(owner: Any) -> str | None:
     """The `tnt_reduction` of a model, loss, metric or function, or of the function that a loss or metric calls.
 
     Raises ValueError for an unknown value.
