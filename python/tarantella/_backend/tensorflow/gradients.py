@@ -58,6 +58,7 @@ class StepGradients:
         return key(source) in self._known
 
     def is_only_keras_gradient(self, differentiable: bool) -> bool:
+        """Whether this is the one gradient that Keras's own step takes: no tape around it, nothing summed before."""
         return self._step.is_keras_own and not differentiable and not self._summed
 
     def weight(self) -> Any:
