@@ -233,6 +233,7 @@ def compare() -> None:
 
 
 _REMOVE = ("remove", "unlink", "rmtree")
+_MOVE = ("rename", "replace", "move")
 _OF_FILES: dict[ModuleType, tuple[str, ...]] = {
     os: ("remove", "unlink", "rename", "replace", "symlink", "link"),
     shutil: ("rmtree", "move", "copy", "copy2", "copyfile", "copytree"),
@@ -263,13 +264,13 @@ def moving_by_master() -> Iterator[None]:
 
 
 def _left_to_master(module: ModuleType, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    moves, copies = name not in _REMOVE, "copy" in name or "link" in name
+    has_target, copies = name not in _REMOVE, name not in (*_REMOVE, *_MOVE)
 
     def act(*args: Any, **kwargs: Any) -> Any:
         source: Any = args[0] if args else kwargs.get("src", kwargs.get("path"))
         if kwargs.get("dir_fd") is not None or not is_left_to_master(source, copies):
             return original(*args, **kwargs)
-        target = (args[1] if len(args) > 1 else kwargs.get("dst")) if moves else None
+        target = (args[1] if len(args) > 1 else kwargs.get("dst")) if has_target else None
         result = by_master(target, lambda: original(*args, **kwargs))
         if runtime.is_master_rank() or module is os or target is None:
             return result

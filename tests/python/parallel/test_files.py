@@ -455,7 +455,8 @@ MOVES = {
     "clears away an earlier run's": (
         "if epoch == 0: found = list(map(str, pathlib.Path(folder).glob('old*.keras'))); "
         "tnt.Barrier().execute(); rank and tnt.Barrier().execute(); "
-        "[os.remove(each) for each in found]; rank or tnt.Barrier().execute()\n        "
+        "[(os.remove, os.unlink)[i % 2](each) for i, each in enumerate(found)]; "
+        "rank or tnt.Barrier().execute()\n        "
         f"{LATE}{SAVED}; loaded('a.weights.h5')",
         ["a.weights.h5"],
     ),
