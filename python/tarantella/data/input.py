@@ -222,7 +222,7 @@ def _with_batch_size_of(training: DistributedInput, given: DataArguments) -> Dat
 @timeline.part("agree on data and arguments")
 def check_equal(call: str, lines: Sequence[str]) -> None:
     """Raises MismatchError on all ranks where these lines, of a call's data and arguments, differ. Collective."""
-    cure = "pass the same to every rank, which takes its own rows"
+    cure = "pass the same to every rank, which takes its own rows; random data needs a seed"
     _exchange.check_equal(f"data or arguments of {call}", lines, cure)
 
 

@@ -115,9 +115,12 @@ def ssh() -> Finding:
 def slurm() -> Finding:
     if shutil.which("srun") is None:
         return Finding("Slurm", "no srun here")
-    plugins = _output("srun", "--mpi=list")
+    version, plugins = _first_line("srun", "--version"), _output("srun", "--mpi=list")
+    if not version.startswith("slurm"):
+        cure = "ask the administrators for its configuration, or start on hosts with --hostfile"
+        return Finding("Slurm", f"srun does not work here: {version}", NOTE, cure)
     kinds = sorted(set(re.findall(r"\b(pmix\w*|pmi2|cray_shasta)\b", plugins)))
-    text = f"{_first_line('srun', '--version')}, MPI by {', '.join(kinds) or 'no plugin'}"
+    text = f"{version}, MPI by {', '.join(kinds) or 'no plugin'}"
     if not kinds:
         return Finding("Slurm", text, NOTE, "ask the administrators for the pmix or pmi2 plugin")
     return Finding("Slurm", text)

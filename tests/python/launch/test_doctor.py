@@ -173,13 +173,15 @@ def test_the_mpis_as_the_launcher_finds_them(tmp_path, monkeypatch, executable):
 def test_slurm_must_have_a_plugin_for_mpi(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     program = tmp_path / "srun"
-    program.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && echo slurm 22.05 || echo "MPI plugin types are... none pmi2"\n'
-    )
+    answers = '#!/bin/sh\n[ "$1" = --version ] && echo slurm 22.05 || echo "MPI plugin types are... none '
+    program.write_text(f'{answers}pmi2"\n')
     program.chmod(0o755)
     assert machine.slurm().text == "slurm 22.05, MPI by pmi2"
-    program.write_text("#!/bin/sh\necho none\n")
-    assert machine.slurm().state == NOTE
+    program.write_text(f'{answers}"\n')
+    assert machine.slurm().text == "slurm 22.05, MPI by no plugin" and machine.slurm().state == NOTE
+    program.write_text("#!/bin/sh\necho srun: error: resolve_ctls_from_dns_srv >&2; exit 1\n")
+    assert machine.slurm().text.startswith("srun does not work here: srun: error: resolve_ctls")
+    assert machine.slurm().state == NOTE and "plugin" not in machine.slurm().cure
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     assert machine.allocation().text == "Slurm job 7, hosts: n[1-2]"
