@@ -49,7 +49,7 @@ TransferPtr Endpoint::start(Transfer::Kind kind, int peer, Tag tag, std::span<st
 }
 
 void Endpoint::cancel(const TransferPtr& transfer) {
-  transfer->cancelled_.store(true, std::memory_order_relaxed);
+  transfer->cancelled_.store(true, std::memory_order_release);
 }
 
 size_t Endpoint::progress() {
@@ -60,7 +60,7 @@ size_t Endpoint::progress() {
   }
   size_t ended = 0;
   for (TransferPtr& each : begun) {
-    if (each->cancelled_.load(std::memory_order_relaxed)) {
+    if (each->cancelled_.load(std::memory_order_acquire)) {
       each->status_ = cancelled();
       close_transfer(*each);
       ++ended;
@@ -76,7 +76,7 @@ size_t Endpoint::progress() {
 
 bool Endpoint::close_if_ended(Transfer& transfer) {
   if (!progress_transfer(transfer)) {
-    if (!transfer.cancelled_.load(std::memory_order_relaxed) || !try_cancel(transfer)) return false;
+    if (!transfer.cancelled_.load(std::memory_order_acquire) || !try_cancel(transfer)) return false;
     transfer.status_ = cancelled();
   }
   if (transfer.kind == Transfer::Kind::kReceive && transfer.status_.ok())

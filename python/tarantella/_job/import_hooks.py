@@ -13,11 +13,13 @@ from typing import Any
 def after_import(name: str, act: Callable[[Any], None]) -> None:
     """Calls `act(module)` at the end of the first import of the module `name`; now if it is imported already.
 
-    Further calls for a name that waits do nothing. `importlib.util.find_spec` does not trigger the call.
+    Does nothing for a module of which the import has begun or is blocked, nor in further calls for a name that waits.
+    `importlib.util.find_spec` does not trigger the call.
     """
-    module = sys.modules.get(name)
-    if module is not None and not getattr(module.__spec__, "_initializing", False):
-        act(module)
+    if name in sys.modules:
+        module = sys.modules[name]
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            act(module)
     elif not any(isinstance(finder, _After) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _After(name, act))
 

@@ -8,7 +8,7 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any
 
 from .._job.environment import flag, layout
 from . import job, outcome, payload
@@ -75,11 +75,15 @@ def run(
 
 
 def _count(n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, SupportsIndex):
+    try:
+        ranks = operator.index(n)
+    except TypeError:
+        ranks = None
+    if ranks is None or isinstance(n, bool):
         raise TypeError(f"n, the number of ranks, must be a whole number (got {n!r})")
-    if not 1 <= operator.index(n) <= _MOST_RANKS:
+    if not 1 <= ranks <= _MOST_RANKS:
         raise ValueError(f"n, the number of ranks, must be from 1 to {_MOST_RANKS} (got {n!r})")
-    return operator.index(n)
+    return ranks
 
 
 def _call(function: Any, args: Any, kwargs: Any) -> payload.Call:

@@ -91,19 +91,28 @@ def _calling(call: _UserCall | None) -> Iterator[None]:
         _current.reset(token)
 
 
+def _core_error() -> Error | None:
+    """The error that has ended this job's communication, if there is one."""
+    try:
+        runtime.check()
+    except Error as error:
+        return error
+    return None
+
+
 @contextlib.contextmanager
 def _core_errors() -> Iterator[None]:
-    """Frameworks wrap what the core says into errors of their own: give back the core's."""
+    """Frameworks wrap what the core says into errors of their own: give back the core's, if it is of this call."""
+    before = _core_error()
     try:
         yield
     except Error:
         raise
-    except Exception:
-        try:
-            runtime.check()
-        except Error as cause:
-            raise cause.with_traceback(None) from None
-        raise
+    except Exception as error:
+        cause = _core_error()
+        if cause is None or (before is not None and str(cause) not in str(error)):
+            raise
+        raise cause.with_traceback(None) from None
 
 
 def _method(name: str, original: Callable[..., Any]) -> Callable[..., Any]:

@@ -210,7 +210,8 @@ def resets_metrics() -> bool:
 
 def initial_epoch(model: Any) -> int | None:
     """The epoch that BackupAndRestore has restored, None where it has not."""
-    return model._initial_epoch
+    epoch = model._initial_epoch
+    return None if epoch is None else int(epoch)  # a callback of the user's may set one of NumPy
 
 
 def set_initial_epoch(model: Any, epoch: int | None) -> None:

@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 
 import cloudpickle
+import numpy as np
 import pytest
 from network_hosts import processes_with
 
@@ -272,6 +273,7 @@ def test_an_exit_with_0_is_a_success():
 
 LOCK = threading.Lock()
 REFUSED = {
+    "an array of numbers": ((leave, np.array([2, 3])), TypeError, "whole number"),
     "no rank": ((leave, 0), ValueError, "n, the number of ranks, must be from 1 to 4096"),
     "text": ((leave, "4"), TypeError, "whole number"),
     "a truth": ((leave, True), TypeError, "whole number"),

@@ -292,6 +292,21 @@ print("all seen")
     assert ended.out.count("all seen") == 2
 
 
+def test_an_error_of_before_does_not_hide_a_later_mistake(scripts: Any) -> None:
+    source = HEAD + (
+        "try: tnt.allreduce(np.ones(2 + rank))\n"
+        "except tnt.MismatchError: print('caught')\n"
+        "model = compiled(tnt.Model(net()))\n"
+        "try: model.fit(x, y, batch_size=2.5)\n"
+        "except TypeError as error: print('own', error)\n"
+        "try: model.fit(x, y)\n"
+        "except tnt.MismatchError: print('again')\n"
+    )
+    ended = scripts.ranks(2, source, options=("--output-on-all-devices",))
+    for word in ("caught", "own batch_size must be a whole number", "again"):
+        assert ended.out.count(word) == 2, ended.out + ended.err
+
+
 def test_too_little_memory_for_the_gradients(scripts: Any) -> None:
     source = HEAD + (
         "from tarantella._backend import tensorflow as backend\n"

@@ -39,8 +39,9 @@ def test_looking_for_tensorflow_is_not_importing_it(before: str, seeds: list[int
     _run_on_a_rank(code, tmp_path)
 
 
-def test_tensorflow_may_be_blocked(tmp_path: Path) -> None:
-    _run_on_a_rank("import sys; sys.modules['tensorflow'] = None; import tarantella", tmp_path)
+@pytest.mark.parametrize("stub", ["None", "types.ModuleType('tensorflow')", "types.SimpleNamespace()"])
+def test_tensorflow_may_be_blocked_or_a_stub(stub: str, tmp_path: Path) -> None:
+    _run_on_a_rank(f"import sys, types; sys.modules['tensorflow'] = {stub}; import tarantella", tmp_path)
 
 
 def _run_on_a_rank(code: str, path: Path) -> None:

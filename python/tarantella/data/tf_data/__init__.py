@@ -78,5 +78,5 @@ def arrange_default_seed() -> None:
         return
     if hasattr(sys.modules.get("tensorflow"), "random"):
         _set_default()
-    else:
+    elif "tensorflow" not in sys.modules:  # there, something stands for it, or its import is blocked or has begun
         after_import("tensorflow", _set_default)
