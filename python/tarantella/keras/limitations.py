@@ -97,18 +97,24 @@ _OF_TENSORFLOW = "InvalidArgumentError"
 
 @contextlib.contextmanager
 def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iterator[None]:
-    """Raises ValueError in the place of an error that comes from the number of rows in a model's own `kind`_step.
+    """Raises ValueError in the place of an error that comes from the number of rows: in stateful layers, in own steps.
 
-    Whether it does is found out by tracing the step for both numbers, unless training steps of this call have run: then
-    the error has another cause.
+    Whether it comes from that in a model's own `kind`_step is found out by tracing this for both numbers. An error
+    after training steps of this call has another cause.
     """
     try:
         yield
     except Exception as error:
-        reason = None
+        reason, is_first = None, model_state.of(model).completed <= 0
         # What a step raises for its data. Others must end this rank at once: a trace may wait for ranks.
         of_data = isinstance(error, (ValueError, TypeError, IndexError)) or type(error).__name__ == _OF_TENSORFLOW
-        if of_data and is_overridden(model, f"{kind}_step") and model_state.of(model).completed <= 0:
+        stateful = [each.name for each in private.every_layer(model) if getattr(each, "stateful", False)]
+        if of_data and is_first and stateful:
+            reason = (
+                f"{abbreviated(stateful)} of {model.name} is stateful: it keeps a state for each row of a batch, and a "
+                "rank has only its own rows; pass stateful=False, or train on one rank"
+            )
+        elif of_data and is_first and is_overridden(model, f"{kind}_step"):
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
                 reason = _reason_of_rows(model, kind, part)
         if reason is None:

@@ -158,6 +158,9 @@ class Fails(Own):
         tf.reshape(loss, (2, 3))  # after the optimizer has made its variables
 constant = lambda model, x: model(x) * tf.ones((16, 8))
 stacked = lambda model, x: model(x[0]) * model(x[1])
+lasts = keras.layers.GRU(2, stateful=True, name="lasts")
+series = np.ones((16, 2, 3))
+lasting = keras.Sequential([keras.Input((2, 3), batch_size=8), lasts, keras.layers.Dense(1)], name="lasting")
 rows = "of the {} rows of a batch, and not for all of them: each rank takes its rows, along axis 0"
 TRIALS = [
     (lambda: built(constant).fit(tf.data.Dataset.from_tensors(z).repeat(2)), ValueError, "rank's 8 " + rows.format(16)),
@@ -165,6 +168,8 @@ TRIALS = [
     (lambda: built(stacked).fit(Stacked()), ValueError, "rank's 1 " + rows.format(2)),
     (lambda: built(lambda model, x: model(x), Fails).fit(((z,) for _ in range(3))), ValueError, "(2, 3)"),
     (lambda: built(lambda model, x: model(x), Fails).fit(z, batch_size=5), ValueError, "(2, 3)"),
+    (lambda: compiled(tnt.Model(lasting)).fit(series, y, batch_size=8), ValueError, "own rows; pass stateful=False"),
+    (lambda: compiled(tnt.Model(lasting)).evaluate(series, y, batch_size=8), ValueError, "lasts of lasting is"),
 ]
 for call, kind, wanted in TRIALS:
     try:

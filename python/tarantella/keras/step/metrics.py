@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops, tree
 
 from ..._job import log
@@ -56,8 +55,10 @@ def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any
     return update_state
 
 
-def _is_scalar(values: Any) -> bool:
-    return len(np.shape(values)) == 0
+def _is_of_batch(step: Step, values: Any) -> bool:
+    """Whether they are one number for the batch, a scalar or a list of it, and not one for each row."""
+    shape = tuple(values.shape if hasattr(values, "shape") else ops.convert_to_tensor(values).shape)
+    return shape == () or (shape == (1,) and 1 not in step.static_rows)
 
 
 def _scalars_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +66,7 @@ def _scalars_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:
         step = current_step()
-        if step is not None and sample_weight is None and _is_scalar(values):
+        if step is not None and sample_weight is None and _is_of_batch(step, values):
             values = ops.convert_to_tensor(values)
             sample_weight = step.fraction(values.dtype)
             if tnt_reduction_of(metric) == "sum":
@@ -85,7 +86,7 @@ def _means_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[..
         before = [variable + 0 for variable in metric.variables]  # the value, not the variable
         with hooks.collecting(metric, private.FUNCTION) as values:
             result = original(y_true, y_pred)
-        if _is_scalar(values[-1]):
+        if _is_of_batch(step, values[-1]):
             for variable, old in zip(metric.variables, before, strict=True):
                 variable.assign(old + (variable - old) * step.fraction(variable.dtype))
         return result
@@ -97,7 +98,8 @@ def _warn_of_scalars(metric: Any, original: Callable[..., Any]) -> Callable[...,
     """For a Sum: warns that the numbers of the ranks are summed."""
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:
-        if current_step() is not None and _is_scalar(values):
+        step = current_step()
+        if step is not None and _is_of_batch(step, values):
             log.warn_once(
                 f"{metric.name} (Sum) is updated with a scalar per batch, and the ranks' scalars are summed: this is "
                 "right for a sum over rows, but counts a mean once per rank; update it with one value per row"

@@ -86,8 +86,8 @@ class Encoder(keras.Model):
             zip(tape.gradient(both, self.trainable_weights), self.trainable_weights, strict=True)
         )
         self.total.update_state(both)
-        self.kl.update_state(kl)
-        self.last.update_state(error)
+        self.kl.update_state([kl])
+        self.last.update_state(ops.reshape(error, (1,)))
         last = self.last.result()  # of this batch alone
         self.last.reset_state()
         logs = {"loss": self.total.result(), "kl_loss": self.kl.result(), "last": last}
