@@ -230,9 +230,9 @@ def test_sums_of_one_number_a_batch_are_named(monkeypatch: pytest.MonkeyPatch) -
     metrics.install(SimpleNamespace(metrics=[rows, mean]))
     mean.update_state(1.0)
     assert said == []
-    with running(SimpleNamespace()):
+    with running(SimpleNamespace(static_rows=(2,))):
         rows.update_state([1.0, 2.0])
         mean.update_state(4.0)
     assert [float(rows.result()), float(mean.result())] == [3.0, 5.0]
     assert len(said) == 1
-    assert said[0].startswith("mean (Sum) is updated with a scalar per batch")
+    assert said[0].startswith("mean (Sum) is updated with numbers of the batch")

@@ -56,9 +56,10 @@ def _on_all_rows(metric: Any, original: Callable[..., Any]) -> Callable[..., Any
 
 
 def _is_of_batch(step: Step, values: Any) -> bool:
-    """Whether they are one number for the batch, a scalar or a list of it, and not one for each row."""
+    """Whether they are numbers of the batch, such as a scalar, or a list of it: as many, whatever its rows are."""
     shape = tuple(values.shape if hasattr(values, "shape") else ops.convert_to_tensor(values).shape)
-    return shape == () or (shape == (1,) and 1 not in step.static_rows)
+    rows = step.static_rows
+    return not shape or (shape[0] is not None and (not rows or (shape[0] == 1 and 1 not in rows)))
 
 
 def _scalars_by_fraction(metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,7 +102,7 @@ def _warn_of_scalars(metric: Any, original: Callable[..., Any]) -> Callable[...,
         step = current_step()
         if step is not None and _is_of_batch(step, values):
             log.warn_once(
-                f"{metric.name} (Sum) is updated with a scalar per batch, and the ranks' scalars are summed: this is "
+                f"{metric.name} (Sum) is updated with numbers of the batch, and those of the ranks are summed: this is "
                 "right for a sum over rows, but counts a mean once per rank; update it with one value per row"
             )
         return original(values, sample_weight=sample_weight)

@@ -85,9 +85,9 @@ class Encoder(keras.Model):
         self.optimizer.apply_gradients(
             zip(tape.gradient(both, self.trainable_weights), self.trainable_weights, strict=True)
         )
-        self.total.update_state(both)
+        self.total.update_state(ops.stack([error, kl]))
         self.kl.update_state([kl])
-        self.last.update_state(ops.reshape(error, (1,)))
+        self.last.update_state(error)
         last = self.last.result()  # of this batch alone
         self.last.reset_state()
         logs = {"loss": self.total.result(), "kl_loss": self.kl.result(), "last": last}
