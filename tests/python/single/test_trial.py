@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import random
+import weakref
 from typing import Any
 
 import keras
@@ -12,6 +14,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
+from tarantella._backend import backend
 from tarantella.keras import private
 from tarantella.keras.step import batch_dependent, first_batch, gradients, trial
 from tarantella.keras.step.trial import LossReduction, LossValues
@@ -340,6 +343,18 @@ def test_a_trial_leaves_nothing_behind():
     output = model.inner(np.random.rand(64, 8).astype("float32"))
     assert 0.2 < np.mean(output == 0) < 0.8
     assert np.any(model.inner.normalize.moving_mean != 0)
+
+
+def test_a_function_that_a_sandbox_has_traced_does_not_keep_the_model():
+    doubled = tf.function(lambda x: 2 * x)  # as at module level: it stays
+    gradients.install()
+    model = stack()
+    found = weakref.ref(model)
+    run = backend.sandboxed(lambda data, model=model: doubled(model(data)), variables=[])
+    np.testing.assert_array_equal(run(tf.zeros((1, 6))), np.zeros((1, 3)))
+    del model, run
+    gc.collect()
+    assert found() is None
 
 
 def test_large_outputs_are_sampled():

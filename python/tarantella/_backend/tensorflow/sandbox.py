@@ -13,19 +13,14 @@ from keras import tree
 
 from ..steps import in_fresh_thread
 from .plans import zero_variable
-from .steps import assigned, cut_rows, type_of
+from .steps import assigned, cut_rows, sandbox_trace_key, type_of
 
 # By the names that Keras and TensorFlow give to the state of a generator of random numbers.
 _GENERATORS = ("seed_generator_state", "StateVar")
 # See `Backend.sandboxed`.
 _MODES = ("pass", "record", "replay")
-# What is traced or run now. Functions of the user's that are called in it are traced for it alone.
+# What is traced or run now.
 _current: contextvars.ContextVar[Sandbox | None] = contextvars.ContextVar("tarantella_sandbox", default=None)
-
-
-def current_sandbox() -> object | None:
-    """The sandbox for which something is traced or run now; None if nothing is."""
-    return _current.get()
 
 
 def recorded_or_replayed(tensor: Any) -> Any:
@@ -40,6 +35,7 @@ class Sandbox:
         self, function: Callable[[Any], Any], data: Any = None, variables: Sequence[Any] | None = None
     ) -> None:
         self._variables = list(variables or ())
+        self._trace_key = object()  # users' functions keep it for ever
         self._before: list[tuple[Any, tf.Tensor]] = []  # the values before a run that has left some as they are
         self._mode, self._recorded, self._calls = zero_variable(), list[tf.Variable](), 0
         if variables is not None:
@@ -53,11 +49,12 @@ class Sandbox:
 
     @contextlib.contextmanager
     def _as_current(self) -> Iterator[None]:
-        token = _current.set(self)
+        current, key = _current.set(self), sandbox_trace_key.set(self._trace_key)
         try:
             yield
         finally:
-            _current.reset(token)
+            _current.reset(current)
+            sandbox_trace_key.reset(key)
 
     def __call__(self, data: Any, draws_on: bool = False, rows: str = "pass") -> Any:
         self._mode.assign(_MODES.index(rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -118,6 +119,10 @@ def inspect_once(owner: Any, values: Sequence[Any], sums: Sequence[Any], inspect
         return tf.numpy_function(call, [values[largest], sums[largest]], tf.int64)
 
     tf.cond(looked == 0, run, lambda: tf.constant(0, tf.int64))
+
+
+# What TensorFlow's key for traces gets in a sandbox: functions that are called there are traced for it alone.
+sandbox_trace_key: contextvars.ContextVar[object | None] = contextvars.ContextVar("tarantella_trace_key", default=None)
 
 
 def current_trace() -> Any:

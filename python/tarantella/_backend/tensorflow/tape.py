@@ -13,7 +13,7 @@ from tensorflow.python.eager.polymorphic_function import concrete_function, func
 
 from . import provenance, slices
 from .gradients import StepGradients
-from .sandbox import current_sandbox
+from .steps import sandbox_trace_key
 from .targets import has_rows, is_of_one_row
 
 _NONE = tf.UnconnectedGradients.NONE
@@ -39,8 +39,8 @@ def _function_context(find: Callable[[], StepGradients | None], original: _Metho
 
     def make_function_context(*args: Any, **kwargs: Any) -> Any:
         made, gradients_of_step = original(*args, **kwargs), find()
-        if (sandbox := current_sandbox()) is not None:  # what is traced in a sandbox records or replays rows
-            return made._replace(context=(made.context, sandbox))
+        if (key := sandbox_trace_key.get()) is not None:  # what is traced there records or replays rows
+            return made._replace(context=(made.context, key))
         if gradients_of_step is None:
             return made
         is_differentiated = record.could_possibly_record()  # by a tape around it: then so are its sums
