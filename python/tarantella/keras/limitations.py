@@ -105,16 +105,10 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
     try:
         yield
     except Exception as error:
-        reason, is_first = None, model_state.of(model).completed <= 0
+        reason = None
         # What a step raises for its data. Others must end this rank at once: a trace may wait for ranks.
         of_data = isinstance(error, (ValueError, TypeError, IndexError)) or type(error).__name__ == _OF_TENSORFLOW
-        stateful = [each.name for each in private.every_layer(model) if getattr(each, "stateful", False)]
-        if of_data and is_first and stateful:
-            reason = (
-                f"{abbreviated(stateful)} of {model.name} is stateful: it keeps a state for each row of a batch, and a "
-                "rank has only its own rows; pass stateful=False, or train on one rank"
-            )
-        elif of_data and is_first and is_overridden(model, f"{kind}_step"):
+        if of_data and model_state.of(model).completed <= 0:
             with contextlib.suppress(Exception):  # whatever the user's data raise: the first error is the one to show
                 reason = _reason_of_rows(model, kind, part)
         if reason is None:
@@ -123,6 +117,14 @@ def explaining_row_errors(model: Any, kind: str, part: DistributedInput) -> Iter
 
 
 def _reason_of_rows(model: Any, kind: str, part: DistributedInput) -> str | None:
+    stateful = [each.name for each in private.every_layer(model) if getattr(each, "stateful", False)]
+    if stateful:
+        return (
+            f"{abbreviated(stateful)} of {model.name} is stateful: it keeps a state for each row of a batch, and a "
+            "rank has only its own rows; pass stateful=False, or train on one rank"
+        )
+    if not is_overridden(model, f"{kind}_step"):
+        return None
     whole, spec = part.rows_of_a_batch(), part.batches.element_spec
     local = max(1, rows_of_rank(whole or 0, runtime.get_rank(), runtime.get_size())[1])
     step = hooks.original(model, f"{kind}_step")

@@ -182,11 +182,8 @@ def sum_over_ranks(
 
         return sum_of(what, values, after), gradient
 
-    return (
-        with_gradient(values, *plans.latest_xla_call())
-        if differentiable
-        else sum_of(what, values, plans.latest_xla_call())
-    )
+    after = plans.latest_xla_call()
+    return with_gradient(values, *after) if differentiable else sum_of(what, values, after)
 
 
 def check_step_end(
